@@ -13125,29 +13125,32 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    /* its prediction, as many bytes as the decoded block; or NULL */
+    /* The prediction, as many bytes as the decoded block; or NULL. */
     const uint8_t *base;
     uint8_t *dst;
-    /* encoding: dst_size is dst's capacity, then what was written */
+    /* Encoding: of src; room at dst, then what was written there. */
     size_t src_size, dst_size;
-    /* encoding, and the next three */
+
+    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
+     * the tensor that quant is of. */
     enum lmc_dtype dtype;
     enum lmc_level level;
-    /* how to quantise it; or NULL */
     const lmc__quant_params *quant;
-    /* number of the block's first element in the tensor that quant is of */
     uint64_t first_element;
-    /* decoding, and the next two */
+
+    /* Decoding. info: of its header. Only
+     * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
+     * else in the worker's workspace, and copied. */
     lmc_block_info info;
     lmc__streaming streaming;
-    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
-     * there; else decoded to the workspace and copied */
     size_t skip, keep;
+
     lmc_position position;
-    /* set when it has run */
+    /* Set when the job has run. */
     enum lmc_status status;
 } lmc__job;
 
+/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -13161,10 +13164,12 @@ typedef struct lmc__wave {
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
+/* Without a parallel_for the caller is the only one. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -14467,6 +14472,7 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
+/* For lmc__heap_sort: by name, then by identity. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -14480,7 +14486,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
 }
 
-/* items are sorted */
+/* Of sorted items: equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -14511,6 +14517,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
     return lmc__find_first(0, n, lmc__is_name_before, &search);
 }
 
+/* name and identity stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *identity)
 {
@@ -15365,6 +15372,7 @@ typedef struct lmc__origin {
     lmc__buffer wide;
 } lmc__origin;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&o->items, alloc_user);
@@ -15372,7 +15380,10 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
-/* base: NULL, or one that is described completely; its identity is taken here. */
+/* base: NULL, or one that is described completely: every file has a path and a known size, every
+ * tensor a name and a dtype. Its identity is taken here, from the identities that it says its files
+ * and tensors have; whether its bytes are those shows when they are read. On errors the origin is
+ * to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
@@ -15404,10 +15415,12 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
 
 static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
 
+/* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+/* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size
@@ -15426,8 +15439,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 
 #ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
- * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+ * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
+ * path: optimizer states have the names of their weights. */
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
@@ -15599,7 +15612,8 @@ static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__
     return place.file_number == file_number && place.start == start;
 }
 
-/* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
+/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
+ * elements, so a conversion has them, too; it reads twice the bytes. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
                                        uint64_t start, uint8_t *dst, size_t size)
 {
@@ -15612,7 +15626,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     return LMC_OK;
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
+/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
+ * segment has no base. Segments whose predictions lie side by side, as those of small tensors
+ * mostly do, are read at once. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -17076,6 +17092,7 @@ typedef struct lmc__tables {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
 
+/* Rows of the tables, valid until more are added. */
 static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
 {
     return (lmc__reader_file *)(void *)t->files.data + i;
@@ -17093,6 +17110,7 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
+/* See lmc__visit_buffer; files have a buffer each beside. */
 static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&t->index, alloc_user);
@@ -17137,7 +17155,8 @@ typedef struct lmc__index_parser {
     uint64_t position;      /* bytes of the last file that are in runs so far */
 } lmc__index_parser;
 
-/* Behind the body of a FILE section; x->p: the facts of the file. */
+/* An entry of a file: body is that of its FILE section, which ends at x->p, where the facts begin.
+ * The file before it must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
                                              const uint8_t *body)
 {
@@ -17175,7 +17194,8 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     return LMC_OK;
 }
 
-/* Behind the body of a RUN section; x->p: its block entries. */
+/* An entry of a run: body is that of its RUN section, which ends at x->p, where the block entries
+ * begin. That as many are there as the run has blocks is looked at before room is made for them. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
                                             const uint8_t *body)
 {
@@ -17210,8 +17230,8 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
     return LMC_OK;
 }
 
-/* Offsets are at most max_offset, below 2^63: a body adds less than 2^41 to them, the blocks of a
- * run less than 2^56, so they do not overflow before that is seen. */
+/* The next entry. Offsets are at most max_offset, below 2^63, after each: a body adds less than
+ * 2^41 to them, the blocks of a run less than 2^56, so they do not overflow before that is seen. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
     const uint8_t *body;
@@ -17230,6 +17250,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
+/* Exactly [p, end). Keys are copied, for a caller wants them NUL-terminated; values stay where they
+ * are. */
 static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
                                            uint32_t n)
 {
@@ -18101,17 +18123,22 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
  *     salvage_read.h    decodes them; hands out ranges; compares identities
  *
  * What it promises, and on what:
+ *
  *  - What is handed out as intact has the Content_CRC that its header says; the header has its
- *    Header_CRC, which covers the block's position; and the position is where it is handed out. So
- *    damage (random bytes) passes with a chance of 2^-32 or so for each block, and a block in a
- *    wrong place not at all, unless it was made for such a place: of another LMC file, same
- * numbers, same size. With an index that is told by its Header_CRC; without, if both are found,
- * neither is handed out (is_doubtful).
+ *    Header_CRC, which covers the block's position; and that position is where it is handed out.
+ *    Damage passes with a chance of 2^-32 or so for each block. A block in a wrong place does not,
+ *    unless it was made for such a place: in another LMC file, with the same numbers and size. An
+ *    index tells it from the right one by its Header_CRC; without an index, where both are found,
+ *    neither is handed out (is_doubtful).
+ *
  *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
- *    searched again. (Within the limits on work below, which only hostile files reach.)
- *  - Time is linear in the file's size. What is read twice is counted (lmc__may_claim), so is what
- *    is tried (LMC__MAX_ORPHANS, LMC__MAX_COPIES).
- *  - Memory is in proportion to the number of sections and blocks, bounded by max_index_size. */
+ *    searched again. The limits on work below are reached by hostile files only.
+ *
+ *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and so is
+ *    what is tried (LMC__MAX_ORPHANS, LMC__MAX_TRIES, LMC__MAX_COPIES).
+ *
+ *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
+ *    lmc__found_block for each block, and tables as of other readers. */
 
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
 
@@ -18124,28 +18151,32 @@ typedef struct lmc__found_section {
     int kind;
 } lmc__found_section;
 
-/* How sure it is that a block belongs where its header says, the best last. */
+/* How sure it is that a block belongs where its header says; more is better. */
 enum {
-    /* within the bytes that another block's header claims: perhaps part of the content of that one
-     */
+    /* It lies within the bytes that another block's header claims: perhaps it is part of the
+     * content of that one. */
     LMC__TRUST_INNER = 0,
+    /* It lies anywhere else. */
     LMC__TRUST_LONE = 1,
-    LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
-    LMC__TRUST_INDEX = 3 /* where the index says */
+    /* It follows its section, or another such block, without a gap. */
+    LMC__TRUST_ROW = 2,
+    /* It lies where the index says. */
+    LMC__TRUST_INDEX = 3
 };
 
-/* The header of a block, right for its place. */
+/* The header of a block, which is right for that position. */
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    /* encoded, decoded, of the content */
+    /* Encoded size, decoded size, CRC of the content: as the header says. */
     uint32_t size, length, crc;
     uint32_t header_crc;
     uint8_t trust;
-    /* there is another one, as good, of other content */
+    /* There is another block of this position, as good, but of other content. */
     uint8_t is_doubtful;
     uint8_t has_prediction;
-    /* TRUST_INNER: the other block; if that is intact, this one is but a part of its content */
+    /* Of LMC__TRUST_INNER the other block, in which it lies. If that is intact, this one is but a
+     * part of its content. */
     uint32_t outer_run, outer_block;
 } lmc__found_block;
 
@@ -18158,52 +18189,68 @@ typedef struct lmc__orphan {
     uint64_t after_at; /* and where that one's section ended */
 } lmc__orphan;
 
+/* Bytes look like the header of a block by chance, too, as without its run a Header_CRC cannot be
+ * compared. So many are kept at most. */
 #define LMC__MAX_ORPHANS ((size_t)1 << 20)
-#define LMC__MAX_COPIES 4u /* of a block that are tried */
+/* Copies of a block that are tried before it counts as damaged. */
+#define LMC__MAX_COPIES 4u
 
+/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
 typedef struct lmc__salvage {
-    /* first: whoever has the reader has this, too */
     lmc_reader reader;
+    /* What lmc_get_damage says. */
     lmc_damage damage;
-    /* where the index begins, or of the file */
+
+    /* -- the walk -- */
+    /* Where the index begins, if that is known; else the file's size. */
     uint64_t end;
-    /* bytes of the file from view_at on */
+    /* Bytes of the file from view_at on, read at once. */
     lmc__buffer view;
     uint64_t view_at;
-    /* lmc__found_section; their bodies are in reader.tables.index */
+    /* lmc__found_section, where there is no index. Their bodies are in reader.tables.index. */
     lmc__buffer sections;
-    /* lmc__found_block, sorted; then those without a place */
-    lmc__buffer blocks;
-    /* with a place */
-    size_t n_blocks;
-    /* lmc__orphan */
-    lmc__buffer orphans;
-    /* bytes that were read twice */
-    uint64_t claimed;
-    /* of a section, where the index has them all */
+    /* The body of one section, where the index has them all. */
     lmc__buffer body;
-    /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
+    /* lmc__orphan. */
+    lmc__buffer orphans;
+    /* Bytes that were read twice. */
+    uint64_t claimed;
+
+    /* -- what was found -- */
+    /* lmc__found_block: n_blocks that have a place in the files, sorted; then those without. */
+    lmc__buffer blocks;
+    size_t n_blocks;
+
+    /* -- decoding -- */
+    /* The outer block of one that was asked for last, and whether it is intact; see lmc__try_outer.
+     * in_outer: it is just being decoded. */
     lmc__buffer outer;
     uint32_t outer_run, outer_block;
     enum lmc_status outer_status;
-    /* it is being decoded */
     int in_outer;
-    /* lmc_next_range: where it is */
+
+    /* -- lmc_next_range -- */
+    /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
     size_t file, run, unplaced;
-    uint64_t offset, delivered;
+    uint64_t offset;
+    /* Bytes that were handed out, of max_total_size. */
+    uint64_t delivered;
+    /* The range that was handed out last. */
     lmc__buffer range;
-    /* lmc_confirm */
+
+    /* -- lmc_confirm -- */
+    /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
-    /* the file so far */
     int is_whole;
-    /* int8_t: of each file, then of its tensors */
-    lmc__buffer verdicts;
-    /* size_t: in that, where each file's begin */
-    lmc__buffer verdicts_at;
+    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
+     * file's begin. */
+    lmc__buffer verdicts, verdicts_at;
 } lmc__salvage;
 
+/* Of a reader that was opened with options.salvage. */
 static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
 
+/* Of its own; the reader has its own, too. */
 static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&s->view, alloc_user);
@@ -18219,6 +18266,7 @@ static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *a
 
 /* -- blocks that were found -- */
 
+/* Valid until one more is found. */
 static lmc__found_block *lmc__found_at(const lmc__salvage *s, size_t i)
 {
     return (lmc__found_block *)(void *)s->blocks.data + i;
@@ -18228,7 +18276,7 @@ static size_t lmc__count_found(const lmc__salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* By position, then the best first. */
+/* By position; of one position the best first, and of two as good the one that lies first. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
@@ -18277,7 +18325,8 @@ static size_t lmc__find_found(const lmc__salvage *s, size_t run, uint64_t block)
  * as if that were 0. What is left is the register after the run's number, exclusive or the
  * block's: with one number known, the other is. */
 
-/* Exclusive or of the block's number and of lmc__run_state of its run. */
+/* Of the header at that place: the exclusive or of its block's number and of lmc__run_state of its
+ * run. */
 static uint32_t lmc__header_state(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -18286,6 +18335,7 @@ static uint32_t lmc__header_state(const uint8_t *header)
         4);
 }
 
+/* The register after a run's number was taken, as a header's CRC begins. */
 static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
 {
     uint8_t field[4];
@@ -18305,7 +18355,8 @@ static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc_
 
 /* -- bytes of the file -- */
 
-/* What cannot be read is zero. 1: all could. */
+/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
+ * is how disks fail, so that only what is really lost is. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -18320,7 +18371,8 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
     return all;
 }
 
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
+/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
+ * What is at hand is used first: a search asks for one byte after the other. */
 static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -18439,33 +18491,33 @@ enum lmc__walk_last { LMC__LAST_NOTHING, LMC__LAST_FILE, LMC__LAST_RUN, LMC__LAS
 typedef struct lmc__walk {
     enum lmc__walk_state state;
     enum lmc__walk_last last;
+    /* Where it is. Linked: where the last thing ends. */
     uint64_t at;
-    /* of the last thing: so many bytes a break reads again */
-    uint64_t last_size;
-    uint64_t resume;
-    /* of the outer block; its numbers */
+    /* Of the last thing: so many bytes a break reads again, and from here on. */
+    uint64_t last_size, resume;
+    /* The block in which the search began: where it would end; its numbers. */
     uint64_t outer_end;
     uint32_t outer_run, outer_block;
-    /* number */
+    /* Number of the file that should come next. */
     uint32_t next_file;
-    /* the run at hand: the last whose section, or a block, was found */
-    /* its number, plus 1; 0: none yet */
+
+    /* -- the run at hand: the last whose section, or one of whose blocks, was found -- */
+    /* Its number, plus 1; 0: none yet. */
     uint32_t after;
-    /* where its section ended */
+    /* Where its section ended, if that was found. */
     uint64_t after_at;
-    /* of it */
-    uint64_t next_block;
-    /* of so many; 0: not known */
-    uint64_t n_blocks;
-    /* without index: its section was intact, so it is known: */
+    /* The block that should come next, of so many; 0: it is not known of how many. */
+    uint64_t next_block, n_blocks;
+    /* Without an index: its section was intact, so it is known. */
     int has_run;
     lmc__run run;
 } lmc__walk;
 
+/* Something should begin right here. */
 static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHING; }
 
-/* What stands where the last thing ends is also what should follow that: the next section in its
- * numbers, and not before all blocks of the run. */
+/* A section that stands where the last thing ends is also what should follow that: the next one in
+ * its numbers, and not before all blocks of the run. While searching, any may be. */
 static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__section *section)
 {
     if (!lmc__is_linked(w)) return 1;
@@ -18479,7 +18531,9 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
             lmc__file_at(&s->reader, section->number)->first_run == w->after);
 }
 
-/* An INDX section. *step: its size, if it is the end. */
+/* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
+ * searched again with their help. Damaged, where it should be, it is the end as well. Elsewhere it
+ * is part of something else. *step: its size, if it is the end. */
 static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
                                        uint64_t *step)
 {
@@ -18498,8 +18552,8 @@ static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc_
     return LMC_OK;
 }
 
-/* What is known of the run whose section begins at w->at: by the index, or by its body, if that is
- * intact; else NULL. */
+/* The run at hand is now the one whose section begins at w->at. How many blocks it has is known by
+ * the index, or by the section's body, if that is intact; else body is NULL. */
 static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
                                   const uint8_t *body)
 {
@@ -18521,7 +18575,8 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
     }
 }
 
-/* A FILE or RUN section. *step: its size, if it is taken. */
+/* A FILE or RUN section. A damaged one is taken where it should be, since its header is right; so
+ * the walk stays linked. *step: its size, if it is taken. */
 static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
                                          uint64_t *step)
 {
@@ -18567,7 +18622,8 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     return LMC_OK;
 }
 
-/* What looks like the header of a section is at p. */
+/* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
+ * follow, and lie within the file and the limits. */
 static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
@@ -18583,9 +18639,9 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
                                           : lmc__meet_section(s, w, &section, step);
 }
 
-/* The runs that a block may belong to, j from that of the run at hand on; NULL: no more. With an
- * index, that and three more, for the sections of a few may be missing in between; without, only
- * the run at hand is known. */
+/* The runs that a block may belong to: number j, from that of the run at hand on; NULL: no more.
+ * With an index, that and three more, for the sections of a few may be lost in between; without,
+ * only the run at hand is known. entries: as of lmc__fits_run. */
 static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w, size_t j,
                                        const uint8_t **entries)
 {
@@ -18598,8 +18654,9 @@ static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w
     return &lmc__run_at(r, j)->run;
 }
 
-/* The header of a block that belongs to run number j. Linked, only the next block of the run at
- * hand is taken. */
+/* The header of a block whose numbers are right for run number j. Linked, only the next block of
+ * the run at hand is taken: what else stands there may be content of one that was shortened. *step:
+ * its size, if it is taken. */
 static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
                                        const lmc__found_block *block, uint64_t *step)
 {
@@ -18618,8 +18675,10 @@ static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc_
     return LMC_OK;
 }
 
-/* What looks like the header of a block is at p. If its numbers fit no run that is known, it is
- * kept as an orphan. */
+/* What looks like the header of a block is at p. Run and block are not stored in it, but follow
+ * from its CRC (lmc__header_state): a run is tried by working out the block's number, which must
+ * then be below the run's count, and the size right for it. If no run that is known fits, it is
+ * kept as an orphan: its section may be lost, or come later. */
 static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
@@ -18661,7 +18720,9 @@ static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const u
     return LMC_OK;
 }
 
-/* Nothing that fits is where the last thing ends. */
+/* Nothing that fits is where the last thing ends: the search begins at w->resume. If that was a
+ * block and its bytes may not be searched (too much was read twice), it is taken back: what it
+ * hides would be lost silently otherwise. */
 static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
 {
     s->damage.n_breaks++;
@@ -18678,7 +18739,8 @@ static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
     w->at = w->resume;
 }
 
-/* No section fits in what is left of the file. */
+/* No section fits into what is left of the file. Where that is also the end of what should be
+ * there, nothing is missing at the end. */
 static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 {
     const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
@@ -18691,6 +18753,8 @@ static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
     } else lmc__break_link(s, w);
 }
 
+/* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
+ * byte of blocks, and the first letters of the kinds of sections. */
 static enum lmc_status lmc__walk_through(lmc__salvage *s)
 {
     uint8_t is_first[256]; /* bytes with which a header begins */
@@ -18769,6 +18833,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
+/* By its section, or by the index. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
@@ -18848,7 +18913,8 @@ static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section 
     return LMC_OK;
 }
 
-/* Sections that contradict what came before them count as lost. */
+/* Sections in the order in which they lie. Those that contradict what came before them (a number
+ * again, a place that is taken) count as lost. */
 static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -18867,8 +18933,10 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 
 /* -- 3: where a run lies whose section is lost -- */
 
-/* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
- * the run before it, if there is one, is. */
+/* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
+ * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
+ * the beginning of the next one that has any. The run behind it, if known, must agree. For run 0
+ * the run before it ends at the beginning of all. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -19029,8 +19097,11 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 /* -- 4 -- */
 
 /* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
- * another one, as good, has other content, there is no telling which is right. In place: what is
- * kept is never more than what was looked at. */
+ * another one, as good, has other content, there is no telling which is right, and none is handed
+ * out. In place: what is kept is never more than what was looked at.
+ *
+ * Before that, blocks go that do not fit their run after all: without an index, two sections may
+ * have had the number, of which one was taken. */
 static void lmc__choose_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19162,6 +19233,7 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
+/* The steps of the comment above. With an index, 1 and 3 have nothing to find. */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -19183,6 +19255,8 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
+/* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
@@ -19229,7 +19303,8 @@ static void lmc__free_salvage(lmc_reader *r)
 /* -- blocks -- */
 
 /* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
- * that has no place. */
+ * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
+ * neighbour must not cost this one. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -19351,9 +19426,11 @@ static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
+/* What lmc_confirm says of what is whole. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
-/* Tensors that end at or before `end` are complete, or never will be. */
+/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
+ * is compared with the identity that the index has. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -19410,7 +19487,8 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
     lmc__confirm_tensors(d, file, verdicts, end);
 }
 
-/* The next bytes of file number. */
+/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
+ */
 static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
@@ -19440,7 +19518,7 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
     s->offset += range->size;
 }
 
-/* The next range is lost, up to `end` of the file at hand. */
+/* The next range is lost, from where it begins up to `end` of the file at hand. */
 static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
 {
     range->size = end - s->offset;
@@ -19449,7 +19527,8 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
     return LMC_OK;
 }
 
-/* Number i of those found, to range; number: of its run, or SIZE_MAX. */
+/* Number i of those found becomes the range; number: of its run, or SIZE_MAX. That it turns out to
+ * be damaged is in range->status; what is returned is about the call. */
 static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -19470,7 +19549,8 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lm
     return LMC_OK;
 }
 
-/* The next range of run number s->run, in which s->offset of the file is. */
+/* The next range of run number s->run, in which s->offset of the file is: a block that was found,
+ * or what is lost up to the next one. */
 static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -19530,6 +19610,8 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
     return LMC_OK;
 }
 
+/* File by file, then the blocks without a place. Each call returns one range, so memory is one
+ * block's. */
 LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;

@@ -68,6 +68,7 @@ typedef struct lmc__tables {
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
 
+/* Rows of the tables, valid until more are added. */
 static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
 {
     return (lmc__reader_file *)(void *)t->files.data + i;
@@ -85,6 +86,7 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
+/* See lmc__visit_buffer; files have a buffer each beside. */
 static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&t->index, alloc_user);
@@ -129,7 +131,8 @@ typedef struct lmc__index_parser {
     uint64_t position;      /* bytes of the last file that are in runs so far */
 } lmc__index_parser;
 
-/* Behind the body of a FILE section; x->p: the facts of the file. */
+/* An entry of a file: body is that of its FILE section, which ends at x->p, where the facts begin.
+ * The file before it must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
                                              const uint8_t *body)
 {
@@ -167,7 +170,8 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     return LMC_OK;
 }
 
-/* Behind the body of a RUN section; x->p: its block entries. */
+/* An entry of a run: body is that of its RUN section, which ends at x->p, where the block entries
+ * begin. That as many are there as the run has blocks is looked at before room is made for them. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
                                             const uint8_t *body)
 {
@@ -202,8 +206,8 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
     return LMC_OK;
 }
 
-/* Offsets are at most max_offset, below 2^63: a body adds less than 2^41 to them, the blocks of a
- * run less than 2^56, so they do not overflow before that is seen. */
+/* The next entry. Offsets are at most max_offset, below 2^63, after each: a body adds less than
+ * 2^41 to them, the blocks of a run less than 2^56, so they do not overflow before that is seen. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
     const uint8_t *body;
@@ -222,6 +226,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
+/* Exactly [p, end). Keys are copied, for a caller wants them NUL-terminated; values stay where they
+ * are. */
 static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
                                            uint32_t n)
 {

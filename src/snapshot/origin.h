@@ -76,6 +76,7 @@ typedef struct lmc__origin {
     lmc__buffer wide;
 } lmc__origin;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&o->items, alloc_user);
@@ -83,7 +84,10 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
-/* base: NULL, or one that is described completely; its identity is taken here. */
+/* base: NULL, or one that is described completely: every file has a path and a known size, every
+ * tensor a name and a dtype. Its identity is taken here, from the identities that it says its files
+ * and tensors have; whether its bytes are those shows when they are read. On errors the origin is
+ * to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
@@ -115,10 +119,12 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
 
 static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
 
+/* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+/* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size
@@ -137,8 +143,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 
 #ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
- * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+ * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
+ * path: optimizer states have the names of their weights. */
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
@@ -310,7 +316,8 @@ static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__
     return place.file_number == file_number && place.start == start;
 }
 
-/* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
+/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
+ * elements, so a conversion has them, too; it reads twice the bytes. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
                                        uint64_t start, uint8_t *dst, size_t size)
 {
@@ -323,7 +330,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     return LMC_OK;
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
+/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
+ * segment has no base. Segments whose predictions lie side by side, as those of small tensors
+ * mostly do, are read at once. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {

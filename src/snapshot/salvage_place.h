@@ -53,6 +53,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
+/* By its section, or by the index. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
@@ -132,7 +133,8 @@ static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section 
     return LMC_OK;
 }
 
-/* Sections that contradict what came before them count as lost. */
+/* Sections in the order in which they lie. Those that contradict what came before them (a number
+ * again, a place that is taken) count as lost. */
 static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -151,8 +153,10 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 
 /* -- 3: where a run lies whose section is lost -- */
 
-/* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
- * the run before it, if there is one, is. */
+/* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
+ * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
+ * the beginning of the next one that has any. The run behind it, if known, must agree. For run 0
+ * the run before it ends at the beginning of all. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -313,8 +317,11 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 /* -- 4 -- */
 
 /* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
- * another one, as good, has other content, there is no telling which is right. In place: what is
- * kept is never more than what was looked at. */
+ * another one, as good, has other content, there is no telling which is right, and none is handed
+ * out. In place: what is kept is never more than what was looked at.
+ *
+ * Before that, blocks go that do not fit their run after all: without an index, two sections may
+ * have had the number, of which one was taken. */
 static void lmc__choose_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -446,6 +453,7 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
+/* The steps of the comment above. With an index, 1 and 3 have nothing to find. */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -467,6 +475,8 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
+/* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);

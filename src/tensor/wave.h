@@ -15,29 +15,32 @@
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    /* its prediction, as many bytes as the decoded block; or NULL */
+    /* The prediction, as many bytes as the decoded block; or NULL. */
     const uint8_t *base;
     uint8_t *dst;
-    /* encoding: dst_size is dst's capacity, then what was written */
+    /* Encoding: of src; room at dst, then what was written there. */
     size_t src_size, dst_size;
-    /* encoding, and the next three */
+
+    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
+     * the tensor that quant is of. */
     enum lmc_dtype dtype;
     enum lmc_level level;
-    /* how to quantise it; or NULL */
     const lmc__quant_params *quant;
-    /* number of the block's first element in the tensor that quant is of */
     uint64_t first_element;
-    /* decoding, and the next two */
+
+    /* Decoding. info: of its header. Only
+     * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
+     * else in the worker's workspace, and copied. */
     lmc_block_info info;
     lmc__streaming streaming;
-    /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size: all, decoded right
-     * there; else decoded to the workspace and copied */
     size_t skip, keep;
+
     lmc_position position;
-    /* set when it has run */
+    /* Set when the job has run. */
     enum lmc_status status;
 } lmc__job;
 
+/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -51,10 +54,12 @@ typedef struct lmc__wave {
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
+/* Without a parallel_for the caller is the only one. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
