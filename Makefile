@@ -107,6 +107,10 @@ test-long:
 	tests/install test
 	tests/run --long
 
+test-avx512:
+	tests/install avx512
+	tests/run avx512
+
 analyse:
 	tests/install analyse
 	tests/analyse
@@ -140,4 +144,4 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all demo check test test-all test-cross test-long analyse fuzz test-mutants bench install clean FORCE
+.PHONY: all demo check test test-all test-cross test-long test-avx512 analyse fuzz test-mutants bench install clean FORCE

@@ -596,7 +596,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-#endif                                            /* LMC_NO_ENCODER */
+
+#endif /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -2770,56 +2771,135 @@ LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
 
 /* == kernels/residual.h =========================================================================== */
 
-/* The residual of an element against its prediction, and back (spec 7.2). */
+/*
+ * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
+ * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ *
+ *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
+ *               is positive now, as an integer: base without its sign bit
+ *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
+ *               the integers are in the order of the numbers
+ *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
+ * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ */
 
-/* Integers of 8 * width bits in 64. */
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
+    const uint64_t d = (ordered - (base & below)) & all;
     if (!subtract) return v ^ base;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-/* The inverse. */
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
     if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-
 #if LMC__NEON
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#define LMC__VECTOR uint8x16_t
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/residual_vec.inl -- */
+/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
+ * for each tier, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
+
 #if LMC__X86
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
-#endif
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__VECTOR __m512i
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/residual_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
+                                               int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
+                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
+                      d = LMC__ISA(minus)(ordered, base & ~sign, width);
+    if (!subtract) return v ^ base;
+    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
+                                              int subtract)
+{
+    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
+                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width),
+                      ordered = LMC__ISA(plus)(base & ~sign, d, width);
+    if (!subtract) return r ^ base;
+    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
 #endif
 
 /* == kernels/crc32c.h ============================================================================= */
@@ -3071,14 +3151,30 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/split_join.h ========================================================================= */
 
-/* -- 6.2 split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] -- */
+/*
+ * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
+ * and written exactly, of any alignment. The rotation brings the exponent of a float into a byte of
+ * its own, the top one, and its sign to the lowest bit.
+ */
+
+/* Constant widths let the compiler unroll what is called. The flag is a constant for the scalar
+ * bodies only, which lose up to half their speed otherwise. */
+#define LMC__FOR_WIDTH(call)                                                                       \
+    switch (width) {                                                                               \
+    case 1: call(1); break;                                                                        \
+    case 2: call(2); break;                                                                        \
+    case 4: call(4); break;                                                                        \
+    default: call(8);                                                                              \
+    }
+
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2)
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -3108,7 +3204,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* -- 6.3 join: the inverse of split -- */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -3142,177 +3237,351 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Constant widths and flags let the compiler unroll the bodies. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1:                                                                                        \
-        if (rotate) {                                                                              \
-            call(1, 1);                                                                            \
-        } else {                                                                                   \
-            call(1, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        if (rotate) {                                                                              \
-            call(2, 1);                                                                            \
-        } else {                                                                                   \
-            call(2, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        if (rotate) {                                                                              \
-            call(4, 1);                                                                            \
-        } else {                                                                                   \
-            call(4, 0);                                                                            \
-        }                                                                                          \
-        break;                                                                                     \
-    default:                                                                                       \
-        if (rotate) {                                                                              \
-            call(8, 1);                                                                            \
-        } else {                                                                                   \
-            call(8, 0);                                                                            \
-        }                                                                                          \
-    }
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
-#define LMC__CALL(w, r) lmc__split_body(planes, src, n, w, r)
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__split_body(planes, src, n, w, 1) : lmc__split_body(planes, src, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body(dst, planes, n, w, r)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#if LMC__X86 || LMC__NEON
-/* A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Before
- * step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part of them,
- * parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The steps of a
- * join are the same backwards. All bounds are constant where this is inlined, and gcc must be told
- * to unroll. */
-#define LMC__DEFINE_STEPS(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_step_##isa(vector v[8], unsigned width, unsigned s)                 \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
-            t[(r + s) * half + j] =                                                                \
-                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }                                                                                              \
-    inline_isa void lmc__join_step_##isa(vector v[8], unsigned width, unsigned s)                  \
-    {                                                                                              \
-        const unsigned parts = width / s, half = parts / 2;                                        \
-        vector t[8];                                                                               \
-        unsigned i;                                                                                \
-        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
-        {                                                                                          \
-            const unsigned r = i / half, j = i % half;                                             \
-            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
-                           v[(r + s) * half + j]);                                                 \
-        }                                                                                          \
-        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
-    }
 
-#define LMC__DEFINE_SPLIT(isa, inline_isa, vector)                                                 \
-    inline_isa void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n, \
-                                          unsigned width, int rotate)                              \
-    {                                                                                              \
-        lmc__planes rest;                                                                          \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 1);                              \
-            }                                                                                      \
-            if (width >= 2) lmc__split_step_##isa(v, width, 1);                                    \
-            if (width >= 4) lmc__split_step_##isa(v, width, 2);                                    \
-            if (width >= 8) lmc__split_step_##isa(v, width, 4);                                    \
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);                           \
-    }
-#define LMC__DEFINE_JOIN(isa, inline_isa, vector)                                                  \
-    inline_isa void lmc__join_body_##isa(uint8_t *dst, const lmc__const_planes *planes, size_t n,  \
-                                         unsigned width, int rotate)                               \
-    {                                                                                              \
-        lmc__const_planes rest;                                                                    \
-        vector v[8];                                                                               \
-        size_t i;                                                                                  \
-        unsigned p;                                                                                \
-        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__load_##isa(planes->row[p] + i);    \
-            if (width >= 8) lmc__join_step_##isa(v, width, 4);                                     \
-            if (width >= 4) lmc__join_step_##isa(v, width, 2);                                     \
-            if (width >= 2) lmc__join_step_##isa(v, width, 1);                                     \
-            LMC__UNROLL for (p = 0; p < width; p++)                                                \
-            {                                                                                      \
-                if (rotate) v[p] = lmc__rotate_##isa(v[p], width, 0);                              \
-                lmc__store_##isa(dst + i * width + sizeof v[0] * p, v[p]);                         \
-            }                                                                                      \
-        }                                                                                          \
-        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
-        lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);                            \
-    }
-#endif
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate)
+{
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
 
 #if LMC__NEON
-
-LMC__DEFINE_STEPS(neon, LMC__INLINE, uint8x16_t) LMC__DEFINE_SPLIT(neon, LMC__INLINE, uint8x16_t)
-    LMC__DEFINE_JOIN(neon, LMC__INLINE, uint8x16_t)
-
-        static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                    unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+/* -- kernels/split_join_vec.inl -- */
+/* split and join for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *
+ * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
+ * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
+ * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ *
+ *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
+ *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
+ *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
+ *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
+ *
+ * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
+ * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
+ * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
+ * must be told to unroll. */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_neon(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+/* Elements to planes, in place. */
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+/* And back. */
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
-#define LMC__CALL(w, r) lmc__join_body_neon(dst, planes, n, w, r)
+#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
-
-#if LMC__AVX2_TEXT
 #endif
 
 #if LMC__X86
-
-LMC__DEFINE_STEPS(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_SPLIT(avx2, LMC__INLINE2, __m256i)
-    LMC__DEFINE_JOIN(avx2, LMC__INLINE2, __m256i) LMC__DEFINE_STEPS(avx512, LMC__INLINE512, __m512i)
-        LMC__DEFINE_SPLIT(avx512, LMC__INLINE512, __m512i)
-
-            LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src,
-                                                  size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__split_body_avx2(planes, src, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes,
-                                                   size_t n, unsigned width, int rotate){
-#define LMC__CALL(w, r) lmc__join_body_avx2(dst, planes, n, w, r)
-                LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-            } LMC__AVX512
-    static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                  unsigned width, int rotate)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
-#define LMC__CALL(w, r) lmc__split_body_avx512(planes, src, n, w, r)
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+/* -- kernels/split_join_vec.inl -- */
+LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
+{
+    const unsigned parts = width / s, half = parts / 2;
+    LMC__VECTOR t[8];
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < width / 2; i++)
+    {
+        const unsigned r = i / half, j = i % half;
+        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
+                      v[(r + s) * half + j]);
+    }
+    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
+    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
+    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
+{
+    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
+    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
+    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
+}
+
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+
+LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, int rotate)
+{
+    lmc__const_planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
+        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 0);
+            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate){
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4143,127 +4412,29 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 
 /* == kernels/fold.h =============================================================================== */
 
-/* -- 6.12 fold: high, low: the two top bytes of n elements. The wide symbol is high and the `extra`
- * top bits of low; less the offset, modulo 256, it goes to symbols; low's other bits go to packed,
- * which is zero. symbols == high is legal. --
- * -- 6.13 unfold: the inverse, of n elements from number `first` on, whose symbols are at
- * `symbols`; all rows are lists -- */
+/*
+ * Joint coding (spec 7.4): the top byte of an element and the `extra` top bits of the byte below it
+ * as one symbol. With extra = 2, of the two top bytes of n elements:
+ *
+ *     high  hhhhhhhh     low  xxllllll
+ *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
+ *     llllll, the packed bits, go to packed, which has 8 / extra - 1 rows:
+ *
+ *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
+ *     packed, row 0   ..llllll ..llllll ...                              |
+ *             row 1                              ..llllll ...            |
+ *             row 2                                          ...         |
+ *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
+ *                        3..2 in row 1, 5..4 in row 2
+ *
+ * A byte of packed has 8 - extra bits of an element of its own and, in the bits left, a field of
+ * one of the last elements, those from packed_size on, of which there are at most `row`.
+ *
+ * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
+ * number `first` on, whose symbols are at `symbols`. All rows are lists.
+ */
 
-/* Whole vectors only; returns the number of elements done. The steps: shifts of bytes whose stray
- * bits a select removes. `tail`: these elements are behind packed_size, and packed is where the
- * field of the first is in row 0; else it is where its byte is. */
-#define LMC__DEFINE_JOINT(isa, inline_isa, vector)                                                 \
-    inline_isa size_t lmc__fold_part_##isa(uint8_t *symbols, uint8_t *packed, const uint8_t *high, \
-                                           const uint8_t *low, size_t n, unsigned extra,           \
-                                           unsigned offset, size_t row, int tail)                  \
-    {                                                                                              \
-        const vector field = lmc__splat_##isa((1u << extra) - 1),                                  \
-                     rest = lmc__splat_##isa(255u >> extra);                                       \
-        const vector top = lmc__splat_##isa((255u << (8 - extra)) & 255),                          \
-                     zero = lmc__splat_##isa(0), to = lmc__splat_##isa((256 - offset) & 255);      \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            const vector h = lmc__load_##isa(high + i), l = lmc__load_##isa(low + i);              \
-            lmc__store_##isa(symbols + i,                                                          \
-                             lmc__add_##isa(lmc__select_##isa(field, lmc__shr_##isa(l, 8 - extra), \
-                                                              lmc__shl_##isa(h, extra)),           \
-                                            to));                                                  \
-            if (tail) {                                                                            \
-                unsigned b;                                                                        \
-                for (b = 0; b < 8 - extra; b += extra) {                                           \
-                    uint8_t *const p = packed + b / extra * row + i;                               \
-                    lmc__store_##isa(p, lmc__select_##isa(top, lmc__shl_##isa(l, 8 - extra - b),   \
-                                                          lmc__load_##isa(p)));                    \
-                }                                                                                  \
-            } else {                                                                               \
-                lmc__store_##isa(packed + i, lmc__select_##isa(rest, l, zero));                    \
-            }                                                                                      \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    /* the bits of elements behind packed_size; packed: the field of the first in row 0 */         \
-    inline_isa vector lmc__unpack_tail_##isa(const uint8_t *packed, size_t row, unsigned extra)    \
-    {                                                                                              \
-        vector r = lmc__splat_##isa(0);                                                            \
-        unsigned b;                                                                                \
-        for (b = 0; b < 8 - extra; b += extra)                                                     \
-            r = lmc__select_##isa(                                                                 \
-                lmc__splat_##isa(((1u << extra) - 1) << b),                                        \
-                lmc__shr_##isa(lmc__load_##isa(packed + b / extra * row), 8 - extra - b), r);      \
-        return r;                                                                                  \
-    }                                                                                              \
-    /* *high: symbols, *low: what is packed; to the bytes */                                       \
-    inline_isa void lmc__unfold_step_##isa(vector *high, vector *low, unsigned extra,              \
-                                           unsigned offset)                                        \
-    {                                                                                              \
-        const vector from = lmc__splat_##isa(offset & 255), s = lmc__add_##isa(*high, from);       \
-        const vector lower = lmc__splat_##isa((offset >> 8 << (8 - extra)) & 255),                 \
-                     upper = lmc__splat_##isa((((offset >> 8) + 1) << (8 - extra)) & 255);         \
-        *high = lmc__select_##isa(lmc__splat_##isa(255u >> extra), lmc__shr_##isa(s, extra),       \
-                                  lmc__select_##isa(lmc__not_below_##isa(s, from), lower, upper)); \
-        *low = lmc__select_##isa(lmc__splat_##isa((255u << (8 - extra)) & 255),                    \
-                                 lmc__shl_##isa(s, 8 - extra), *low);                              \
-    }                                                                                              \
-    inline_isa size_t lmc__unfold_part_##isa(uint8_t *high, uint8_t *low, const uint8_t *symbols,  \
-                                             const uint8_t *packed, size_t n, unsigned extra,      \
-                                             unsigned offset, size_t row, int tail)                \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + sizeof(vector) <= n; i += sizeof(vector)) {                                \
-            vector h = lmc__load_##isa(symbols + i),                                               \
-                   l = tail ? lmc__unpack_tail_##isa(packed + i, row, extra)                       \
-                            : lmc__load_##isa(packed + i);                                         \
-            lmc__unfold_step_##isa(&h, &l, extra, offset);                                         \
-            lmc__store_##isa(high + i, h);                                                         \
-            lmc__store_##isa(low + i, l);                                                          \
-        }                                                                                          \
-        return i;                                                                                  \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__fold_##isa(uint8_t *symbols, uint8_t *packed,               \
-                                                  const uint8_t *high, const uint8_t *low,         \
-                                                  size_t n, const lmc__joint *joint)               \
-    {                                                                                              \
-        const size_t row = joint->row, n_main = lmc__min(n, joint->packed_size);                   \
-        size_t i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n_main, 1, \
-                                                            joint->offset, row, 0)                 \
-                                     : lmc__fold_part_##isa(symbols, packed, high, low, n_main, 2, \
-                                                            joint->offset, row, 0);                \
-        lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);                              \
-        if (n == n_main) return;                                                                   \
-        symbols += n_main;                                                                         \
-        high += n_main;                                                                            \
-        low += n_main;                                                                             \
-        i = joint->extra == 1 ? lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 1,    \
-                                                     joint->offset, row, 1)                        \
-                              : lmc__fold_part_##isa(symbols, packed, high, low, n - n_main, 2,    \
-                                                     joint->offset, row, 1);                       \
-        lmc__fold_rest(symbols - n_main, packed, high - n_main, low - n_main, n_main + i, n,       \
-                       joint);                                                                     \
-    }                                                                                              \
-    LMC__TARGET_##isa static void lmc__unfold_##isa(                                               \
-        uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed, size_t first,  \
-        size_t n, const lmc__joint *joint)                                                         \
-    {                                                                                              \
-        const size_t row = joint->row, offset = joint->offset, size = joint->packed_size;          \
-        const size_t n_main = first < size ? lmc__min(n, size - first) : 0;                        \
-        size_t i = joint->extra == 1                                                               \
-                       ? lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 1,     \
-                                                (unsigned)offset, row, 0)                          \
-                       : lmc__unfold_part_##isa(high, low, symbols, packed + first, n_main, 2,     \
-                                                (unsigned)offset, row, 0);                         \
-        lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);                     \
-        if (n == n_main) return;                                                                   \
-        packed += first + n_main - size;                                                           \
-        i = joint->extra == 1                                                                      \
-                ? lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 1, (unsigned)offset, row, 1)                  \
-                : lmc__unfold_part_##isa(high + n_main, low + n_main, symbols + n_main, packed,    \
-                                         n - n_main, 2, (unsigned)offset, row, 1);                 \
-        lmc__unfold_rest(high, low, symbols, packed - (first + n_main - size), first, n_main + i,  \
-                         n, joint);                                                                \
-    }
-
-/* The bits of element i of the byte below the top one that are packed. */
+/* The packed bits of element i. */
 LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
 {
     const unsigned extra = joint->extra;
@@ -4305,22 +4476,492 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
     }
 }
 
-#define LMC__TARGET_scalar
-LMC__DEFINE_JOINT(scalar, LMC__INLINE, uint64_t)
+/* The tiers. */
+#define LMC__ISA(name) lmc__##name##_scalar
+#define LMC__VECTOR uint64_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+/* fold and unfold for the vectors of a tier: a template, included once for each of them, between
+ *
+ *     LMC__VECTOR       the type of its vectors
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
+ * removes them. `extra` is a constant where these are inlined. */
+
+/* high and low to symbols. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
+ * row 0. */
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+/* And back. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+/* *high: symbols, *low: what was packed; to the bytes. s is the wide symbol modulo 256. The sum has
+ * wrapped where it is below the offset's low byte: then the wide symbol's upper bits are one more
+ * than the offset's. */
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 #if LMC__NEON
-#define LMC__TARGET_neon
-LMC__DEFINE_JOINT(neon, LMC__INLINE, uint8x16_t)
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__AVX2_TEXT
-#define LMC__TARGET_avx2 LMC__AVX2
-LMC__DEFINE_JOINT(avx2, LMC__INLINE2, __m256i)
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 #if LMC__X86
-#define LMC__TARGET_avx512 LMC__AVX512
-LMC__DEFINE_JOINT(avx512, LMC__INLINE512, __m512i)
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__VECTOR __m512i
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/fold_vec.inl -- */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+{
+    LMC__VECTOR r = LMC__ISA(splat)(0);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra)
+        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
+                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
+                             r);
+    return r;
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
+                                           unsigned offset)
+{
+    const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+                             LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
+                            LMC__ISA(shl)(s, 8 - extra), *low);
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+
+LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                           const uint8_t *packed, size_t first, size_t n,
+                                           const lmc__joint *joint, unsigned extra)
+{
+    const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
+    const size_t row = joint->row;
+    const unsigned offset = joint->offset;
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        LMC__VECTOR h = LMC__ISA(load)(symbols + i),
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
+        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(store)(high + i, h);
+        LMC__ISA(store)(low + i, l);
+    }
+    lmc__unfold_rest(high, low, symbols, packed, first, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                                      const uint8_t *packed, size_t first, size_t n,
+                                      const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
+}
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 
 /* == kernels/root.h =============================================================================== */
@@ -4483,9 +5124,9 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__p
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
                                  lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1)                          \
-               : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, rotate, 1)                     \
+               : lmc__split_root_body_avx2(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4577,9 +5218,9 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lm
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
                                  lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1)                        \
-               : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, rotate, 1)                   \
+               : lmc__split_root_body_avx512(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4780,9 +5421,9 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_pla
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
                                 lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
                                 lmc__count_ones_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer)            \
-               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, rotate, 1, ahead, buffer)       \
+               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, rotate, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -4908,11 +5549,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
                                 lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
                                 lmc__count_ones_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)    \
+#define LMC__CALL(w)                                                                               \
+    crc = root == NULL                                                                             \
+              ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, rotate, 0, ahead)        \
           : joint == NULL                                                                          \
-              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead)             \
-              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
+              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, rotate, 1, ahead)        \
+              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, rotate, 1, ahead)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -6035,9 +6677,18 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
     memcpy(dst, src, size);
 }
 
-/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
- * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
- * does it (clang does not tell of -freciprocal-math alone). */
+/* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
+ * shift by log2. */
+typedef struct lmc__divisor {
+    uint64_t magic;
+    unsigned shift;
+    int is_power;
+} lmc__divisor;
+
+/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
+ * which has approximations in its place: then the scalar code divides (clang does not tell of
+ * -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -6048,256 +6699,801 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 #else
 #define LMC__VECTORS 0
 #endif
+
 #if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
+ * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
-    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
-    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
-    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
-    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
-    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
-                                                const lmc__grid *grid)                             \
-    {                                                                                              \
-        lmc__i32_##isa p, above;                                                                   \
-        memcpy(&p, second, sizeof p);                                                              \
-        p &= 0x7FFFFFFF;                                                                           \
-        above = p > (int32_t)grid->floor;                                                          \
-        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
-        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
-        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
-        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
-        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
-    }                                                                                              \
-    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
-                                                 const lmc__i32_##isa *scale, int32_t min)         \
-    {                                                                                              \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q;                                                                          \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
-        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
-        memcpy(dst, &v, sizeof v);                                                                 \
-    }                                                                                              \
-    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
-                                              uint32_t scale, const lmc__grid *grid,               \
-                                              int32_t limit, int is_signed)                        \
-    {                                                                                              \
-        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
-                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q, t, sign, is;                                                             \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        is = t != 0;                                                                               \
-        t -= 1;                                                                                    \
-        sign = t << 31;                                                                            \
-        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
-        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
-        q = LMC__PICK(t, limit, q);                                                                \
-        t = q < -limit;                                                                            \
-        q = LMC__PICK(t, -limit, q);                                                               \
-        q *= (int32_t)grid->step;                                                                  \
-        t = q > high;                                                                              \
-        q = LMC__PICK(t, high, q);                                                                 \
-        t = q < low;                                                                               \
-        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
-        if (is_signed) q |= sign;                                                                  \
-        q &= is;                                                                                   \
-        memcpy(dst, &q, sizeof q);                                                                 \
-    }                                                                                              \
-    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
-                                                  uint32_t scale, const lmc__grid *grid)           \
-    {                                                                                              \
-        size_t i = 0;                                                                              \
-        if (grid->is_log) {                                                                        \
-            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
-            if (grid->is_signed)                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
-            else                                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
-        } else {                                                                                   \
-            lmc__i32_##isa scales = {0};                                                           \
-            scales += (int32_t)scale;                                                              \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
-        }                                                                                          \
-        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
-    }                                                                                              \
-    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
-                                                     const uint8_t *second, size_t n,              \
-                                                     const lmc__grid *grid)                        \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
-        }                                                                                          \
-        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
-    }                                                                                              \
-    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
-     * become. */                                                                                  \
-    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
-                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
-                                                 lmc__i32_##isa *exceptions)                       \
-    {                                                                                              \
-        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
-        lmc__u16_##isa narrow;                                                                     \
-        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
-        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
-        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
-        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
-        memcpy(symbols, &narrow, sizeof narrow);                                                   \
-        *exceptions -= is_bad;                                                                     \
-    }                                                                                              \
-    inline_attribute void lmc__quantize_step_##isa(                                                \
-        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
-        lmc__i32_##isa *exceptions)                                                                \
-    {                                                                                              \
-        lmc__i32_##isa x, y, above, q;                                                             \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&x, src, sizeof x);                                                                 \
-        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
-        y = (lmc__i32_##isa)v;                                                                     \
-        above = y > 0x47800000; /* 65536.0 */                                                      \
-        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
-        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
-        y = x >> 31;                                                                               \
-        q = (q ^ y) - y;                                                                           \
-        y = q - grid->min;                                                                         \
-        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
-        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
-    }                                                                                              \
-    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
-    {                                                                                              \
-        size_t sum = 0;                                                                            \
-        unsigned i;                                                                                \
-        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
-        return sum;                                                                                \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_rows_##isa(                                              \
-        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
-    {                                                                                              \
-        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
-        size_t i = 0;                                                                              \
-        scales += (int32_t)scale;                                                                  \
-        if (grid->is_log) {                                                                        \
-            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
-             * of two from step on (Hacker's Delight, 10-9) */                                     \
-            const uint32_t offset = scale + lmc__lowest(grid);                                     \
-            unsigned log2 = 0;                                                                     \
-            uint64_t magic;                                                                        \
-            int is_power;                                                                          \
-            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
-            is_power = (uint32_t)1 << log2 == grid->step;                                          \
-            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
-            for (; i + lanes <= n; i += lanes) {                                                   \
-                lmc__i32_##isa x, is_bad;                                                          \
-                lmc__u32_##isa u, t;                                                               \
-                memcpy(&x, src + 4 * i, sizeof x);                                                 \
-                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
-                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
-                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
-                if (is_power) t = u >> log2;                                                       \
-                else {                                                                             \
-                    const lmc__u64_##isa even =                                                    \
-                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
-                    const lmc__u64_##isa odd =                                                     \
-                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
-                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
-                }                                                                                  \
-                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
-                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
-                else is_bad |= x >> 31;                                                            \
-                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
-                                       &exceptions);                                               \
-            }                                                                                      \
-        } else                                                                                     \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
-        return lmc__sum_##isa(exceptions) +                                                        \
-               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
-                                                        const uint8_t *second, size_t n,           \
-                                                        const lmc__grid *grid)                     \
-    {                                                                                              \
-        lmc__i32_##isa exceptions = {0};                                                           \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
-        }                                                                                          \
-        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
-                                                                         second + 4 * i, n - i,    \
-                                                                         grid);                    \
-    }                                                                                              \
-    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
-                                                        uint32_t *count)                           \
-    {                                                                                              \
-        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
-        uint32_t rest;                                                                             \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__u32_##isa x;                                                                      \
-            lmc__i32_##isa is;                                                                     \
-            memcpy(&x, src + 4 * i, sizeof x);                                                     \
-            x &= 0x7FFFFFFFu;                                                                      \
-            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
-            counts -= is;                                                                          \
-            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
-        }                                                                                          \
-        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
-        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
-        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
-    }                                                                                              \
-    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
-                                                  const uint8_t *low, size_t n, unsigned low_bits) \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__u8_##isa h, l;                                                                    \
-            lmc__w16_##isa s;                                                                      \
-            memcpy(&h, high + i, sizeof h);                                                        \
-            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
-            if (low) {                                                                             \
-                memcpy(&l, low + i, sizeof l);                                                     \
-                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
-            }                                                                                      \
-            memcpy(symbols + i, &s, sizeof s);                                                     \
-        }                                                                                          \
-        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
-    }                                                                                              \
-    attribute static void lmc__cut_symbols_##isa(                                                  \
-        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__w16_##isa s;                                                                      \
-            lmc__u8_##isa part;                                                                    \
-            memcpy(&s, symbols + i, sizeof s);                                                     \
-            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
-            memcpy(high + i, &part, sizeof part);                                                  \
-            if (!low) continue;                                                                    \
-            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
-            memcpy(low + i, &part, sizeof part);                                                   \
-        }                                                                                          \
-        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
-    }
+
+LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
+{
+    lmc__divisor d;
+    unsigned log2 = 0;
+    while ((uint32_t)1 << log2 < divisor) log2++;
+    d.shift = 31 + log2;
+    d.is_power = (uint32_t)1 << log2 == divisor;
+    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
+    return d;
+}
+
 #if LMC__NEON
-LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#define LMC__LANES 4
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/grids_vec.inl -- */
+/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
+ * between
+ *
+ *     LMC__LANES        elements of 32 bits in a vector
+ *     LMC__ISA(name)    lmc__name_TIER
+ *     LMC__INLINE_ISA   what its inline functions begin with
+ *     LMC__STATIC_ISA   what its other functions begin with
+ *
+ * which it undefines at its end. Each function has the name of the scalar one, and each line of a
+ * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
+ * element; LMC__PICK chooses by that. */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+/* The scales that the predictions at `second` give. They are positive as signed integers. */
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
+ * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
+ * so that the sum itself cannot overflow. */
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
+ * that are no normal numbers are not either, but +0 always is: symbol 0. */
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+/* lowest: the scale plus the distance to the lower border of the lowest point. */
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 #endif
 #if LMC__X86
-LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
-LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+#define LMC__LANES 8
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#define LMC__LANES 16
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+/* -- kernels/grids_vec.inl -- */
+typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
+typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__U32 LMC__ISA(u32)
+#define LMC__I32 LMC__ISA(i32)
+#define LMC__U64 LMC__ISA(u64)
+#define LMC__F32 LMC__ISA(f32)
+
+LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+{
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    LMC__I32 p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
+                                                   LMC__I32 scale, int32_t min)
+{
+    LMC__ISA(u16) s;
+    LMC__I32 q;
+    LMC__F32 v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, LMC__I32);
+    q = (q + (min - 1)) & (LMC__I32)(q != 0);
+    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
+                                                uint32_t scale, const lmc__grid *grid,
+                                                int32_t limit, int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    LMC__ISA(u16) s;
+    LMC__I32 q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, LMC__I32);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                            uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const LMC__I32 zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                          grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
+                                               const uint8_t *second, size_t n,
+                                               const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
+                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
+                                           LMC__I32 is_off, LMC__I32 *exceptions)
+{
+    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
+    LMC__ISA(u16) narrow;
+    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
+    is_off &= (LMC__I32)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
+    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
+                                                    LMC__I32 scale, const lmc__grid *grid,
+                                                    LMC__I32 *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    LMC__I32 x, y, q, is_off;
+    LMC__F32 v;
+    memcpy(&x, src, sizeof x);
+    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
+    y = (LMC__I32)v;
+    v = (LMC__F32)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
+    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
+                                                 uint32_t lowest, const lmc__grid *grid,
+                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+{
+    LMC__I32 x, is_off;
+    LMC__U32 u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
+    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (LMC__U32)(even | odd << 32);
+    }
+    is_off |= (LMC__I32)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    else is_off |= x >> 31;
+    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+}
+
+LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
+                                               uint32_t scale, const lmc__grid *grid)
+{
+    const LMC__I32 zero = {0};
+    LMC__I32 exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                           &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
+                                                  const uint8_t *second, size_t n,
+                                                  const lmc__grid *grid)
+{
+    LMC__I32 exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
+                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
+                                       &exceptions);
+    return LMC__ISA(sum)(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+{
+    LMC__I32 sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        LMC__U32 x;
+        LMC__I32 is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (LMC__I32)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)LMC__ISA(sum)(counts);
+    return rest + (uint32_t)LMC__ISA(sum)(sum);
+}
+
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                           size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w16) s;
+        LMC__ISA(w8) part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#undef LMC__U32
+#undef LMC__I32
+#undef LMC__U64
+#undef LMC__F32
+#undef LMC__LANES
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
 
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
@@ -6615,9 +7811,12 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ================================================================================= */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 5.2). Ties to even without a branch: add half a unit less one, and
- * the lowest bit that stays. A carry out of the mantissa raises the exponent, up to infinity, as it
- * should. */
+ * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
+ * nothing in a snapshot, but only if both sides round by the bit.
+ *
+ * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
+ * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
+ * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
 /* BF16 is the upper half of an F32. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -6626,6 +7825,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
+/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
+ * subnormal, and below half of the least that there is. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -6645,6 +7846,7 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 }
 
 #ifndef LMC_NO_SNAPSHOT
+/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
@@ -7467,9 +8669,10 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
     for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
 }
 
-/* Splits quarters [first, last) of the sample into its planes, from the start on, and returns how
- * many elements that are. Two quarters are often enough, so callers take the rest only where it is
- * wanted. Where the sample is the whole block, all of it belongs to the first quarter. */
+/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
+ * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
+ * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
+ * block, all of it belongs to the first quarter, and the others are empty. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
                                unsigned last, const uint8_t *src, unsigned width, int rotate)
 {
@@ -8058,8 +9261,11 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
- * has not, and what may be a constant is better looked at first). Returns 0 if there is no room,
- * which cannot happen (see workspace.h). */
+ * has not, and what may be a constant is better looked at first). The plane's own row becomes the
+ * left list. The plane itself is then never written: it goes from the registers that split it to
+ * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
+ * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
+ * happen (see workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -8254,7 +9460,8 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
         sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
 }
 
-/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+/* Bits saved by merging class c with the next one: what both take, less what one class of all their
+ * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     *m->merged = m->classes[c];
@@ -8347,7 +9554,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -8521,7 +9728,9 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
+ * are written where they stand in the payload, also when the lists are made again: the same bytes.
+ */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -8536,8 +9745,9 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return crc;
 }
 
-/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
- * which cannot happen (see workspace.h). */
+/* Room for the lists of each class, whose elements count_classes has counted: together as much as
+ * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
+ * workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -8684,6 +9894,10 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
+/* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
+ * are valid. A payload that would not be smaller than the elements has size 0: then they are
+ * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
+ * stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype,
@@ -8725,8 +9939,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
- * and the workspace. */
+/* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
+ * stays within the limit and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
@@ -8784,7 +9998,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack. */
+/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+ *
+ * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
+ * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
+ * behind the last one must be zero: whoever counts ones may count whole bytes. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
@@ -8841,7 +10059,21 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. */
+/* A node's n elements, to list; spare: a list of n.
+ *
+ * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ *
+ *     this node       wants its elements in list; spare is free
+ *     its children    want theirs in spare, one behind the other; list is free for them
+ *     their children  want theirs in list ...
+ *
+ * and on the way back each merge reads from one buffer and writes to the other. A child has as much
+ * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
+ * bytes behind a list: of the left child that may be the start of the right one, which is made
+ * later, so left comes first.
+ *
+ * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
+ * as high as before. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -8876,7 +10108,10 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. */
+/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+ * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
+ * the tree itself is not described in any other way. The first and the last symbol must have a
+ * code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -8903,8 +10138,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 }
 
 /* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack: then the caller merges, perhaps on the way to
- * somewhere else. root->mask NULL: it is in list. list and spare: lists of n. */
+ * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
+ * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
+ * root->mask NULL: it is in list. list and spare: lists of n. */
 static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
                                      size_t n, lmc__merged *root)
 {
@@ -9259,15 +10495,29 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * Elements are quantised strip by strip, and what a decoder will make of them is restored at once:
- * block CRCs, identities and later predictions are all of the restored elements, never of those
- * that came in. */
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
 
-/* The elements of a block. */
+/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as many; NULL if there is none */
-    uint64_t first;        /* which number the first has in the tensor: it tells the groups */
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
     size_t n;
 } lmc__quant_source;
 
@@ -9282,7 +10532,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x, s: their predictions. Returns how many are
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
  * LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
@@ -9315,17 +10566,24 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser. */
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
 typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* gets what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* get the nearest symbols, LMC__EXCEPTION included */
-    uint8_t *high, *low;      /* get the codes, of exceptions those of zero; low may be NULL where
-                                 there are no low bits */
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
 } lmc__quant_strip;
 
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are in
- * `room` or those of the strip. */
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -9347,8 +10605,9 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be. Exceptions need a copy, as that may be where they came
- * from. */
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
 static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
                                 const lmc__quant_strip *strip)
 {
@@ -9366,8 +10625,9 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
     return exceptions;
 }
 
-/* BF16 are widened, restored as F32, and rounded. The place of the predictions is that of the
- * result: each is used before it is overwritten. */
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -9391,7 +10651,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -9410,8 +10672,13 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
     return part;
 }
 
-/* Where exceptions are gathered: positions at their place in the payload, values behind as many
- * positions as fit with their values, until the number of exceptions is known. */
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
@@ -9433,7 +10700,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 }
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same. */
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -9459,7 +10727,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. */
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -9486,7 +10755,8 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. Returns 0 if there is no room. */
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, enum lmc_level level)
 {
@@ -9504,9 +10774,11 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
- * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
- * does not fit in cap. */
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -9538,8 +10810,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. *content:
- * these, in the workspace; not set where the block was coded without loss. */
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -9560,6 +10838,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
     payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
@@ -9580,7 +10859,8 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #else
 
-/* There are no quantisers, so no block asks for one. */
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -9596,27 +10876,50 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 /* == codec/get_quantised.h ======================================================================== */
 
-/* Decodes quantised blocks (spec 7.6): the head is checked, then the lists of codes, and only then
- * elements are restored, strip by strip. Nothing that the payload says is used before it is
- * checked, and sizes that it claims are compared with what there is. */
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes and scales */
-    uint32_t first_group;     /* elements of the block in its first group */
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
     uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
     size_t n_groups;
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
 } lmc__quantized_head;
 
+/* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
 }
 
+/* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
 {
     const lmc__side *const s = head->scales;
@@ -9625,7 +10928,14 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
     return low << 16 | high << 24;
 }
 
-/* The 32 bytes that every payload begins with. */
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -9673,7 +10983,10 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: so the codec's output is the
+ * only one for its input, a table's largest symbol is its last, and positions are met in one pass.
+ */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -9708,7 +11021,8 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for it. */
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -9740,7 +11054,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -9748,8 +11063,12 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked. base: as many bytes as dst, which may be the same; or
- * NULL. */
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -9792,6 +11111,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
@@ -9804,7 +11124,9 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -9928,8 +11250,18 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 /* == quantise/quantizer.h ========================================================================= */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss. quantise/fit.h makes one from a tensor, snapshot/requantise.h from a
- * tensor's blocks. Whoever codes a tensor asks here for the parameters, and holds nothing else. */
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -9937,9 +11269,11 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n;      /* elements of the tensor */
-    size_t n_codes;  /* allocated at params.codes */
-    size_t n_groups; /* allocated at params.scales */
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
 };
 
 /* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
@@ -9963,6 +11297,7 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -9979,8 +11314,11 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
 static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
                                uint32_t zero, uint32_t *distance)
 {
@@ -10000,13 +11338,16 @@ static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint3
     return best;
 }
 
-/* The symbol of a linear grid that is zero, as symbol 0 is; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -10252,10 +11593,16 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 
 /* == quantise/fit_sample.h ======================================================================== */
 
-/* The state of a fit, and its sample: up to 2 Mi to 4 Mi elements in chunks that are spread evenly
- * over the tensor, the same ones in each pass. Elements come from a callback, again in each pass: a
- * tensor may be larger than memory. What most of fitting looks at is how often each symbol occurs.
- */
+/* The state of a fit, and its sample.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
+ * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
+ * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ *
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
+ * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
+ * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
+ * be the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -10263,24 +11610,32 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_elements elements;
+    /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK]; /* as they come */
+    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* both as F32 */
+    const uint8_t *x, *s;
     uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols, LMC__EXCEPTION included */
-    uint64_t total;                /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros;                /* of symbol 0 on the finest grid: what is zero indeed */
+    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
+    uint32_t counts[LMC__SYMBOLS];
+    uint64_t total;
+    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
+    uint32_t zeros;
+    /* Of k-means: counts of its bins, and where its cells end. */
     uint32_t bins[LMC__MAX_BINS];
     uint16_t ends[256];
     lmc__clusters clusters;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
+ * be quantised, too, and an update over a moment that was rounded is another one. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -10296,8 +11651,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* The sample is the chunks that begin at 0, stride, 2 * stride, ...; the tensor's last one may be
- * shorter. */
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -10308,7 +11663,9 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. */
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -10345,9 +11702,20 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* == quantise/fit_scales.h ======================================================================== */
 
-/* How fine the grid of each element is: the scales of groups, or the bias and the floor of those
- * that follow from a prediction (spec 7.6). Bits of floats serve as logarithms: they grow by 2^23,
- * an LMC__OCTAVE, from one power of two to the next. */
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -10359,9 +11727,14 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to
- * 64 M, on either side of zero. The sums are of bits >> 14 (lmc__sum_magnitudes), the mean >> 2 is
- * an upper half. Groups go on from chunk to chunk. */
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -10438,7 +11811,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             total++;
         }
     }
-    /* The octave that has no more than one of 8192 above it; 16 times its end is usual, too. */
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
     while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
     usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     if (largest > usual) largest = usual;
@@ -10448,7 +11822,9 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
@@ -10492,7 +11868,7 @@ typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
-/* Square root, rounded down. */
+/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
 static uint32_t lmc__square_root(uint64_t v)
 {
     uint32_t root = 0, bit;
@@ -10504,7 +11880,7 @@ static uint32_t lmc__square_root(uint64_t v)
 /* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
 static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
 
-/* a / b */
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
 static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
 {
     while (a >> 32) {
@@ -10544,7 +11920,12 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. NMSE of a linear grid is over all elements, as if they were of one scale. */
+ * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
+ * number.)
+ *
+ * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
+ * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
+ * they are counted in scales themselves. */
 static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
 {
     const lmc__quant_params *const q = &f->q->params;
@@ -10582,7 +11963,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -10605,7 +11986,7 @@ static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
     return lmc__fraction(a.low, b.low);
 }
 
-/* 2^exponent, -1022 .. 1023. */
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -10614,7 +11995,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample. */
+/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
+ * their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -10642,7 +12024,8 @@ LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w,
     lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
 }
 
-/* The bits of the largest magnitude in the sample that is no exception. */
+/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
+ * finds the unit for the next one. */
 static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
 {
     const uint64_t stride = lmc__get_stride(f->q);
@@ -10661,8 +12044,10 @@ static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
     return LMC_OK;
 }
 
-/* Restores a part of the chunk at hand, which begins at number `at`, and adds what it loses. unit:
- * of elements that are not predicted. */
+/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
+ * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
+ * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
+ * predicted. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -10693,7 +12078,11 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
 }
 
 /* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it. */
+ * the largest has 30 bits, or of updates. With UPDATE the root of it.
+ *
+ * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
+ * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
+ * ratio of sums in which they have no part. */
 static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 {
     const lmc_quantizer *const q = f->q;
@@ -10724,14 +12113,23 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* == quantise/fit_table.h ========================================================================= */
 
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
- * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
- * elements, and the decoder needs one lookup in front of the same arithmetic. */
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
- * their means, in ascending order. Returns how many of at most k there are. */
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
 static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
 {
     uint32_t first, last, s;
@@ -10809,8 +12207,9 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__estimate_error(f, squares12);
 }
 
-/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
- * become exceptions. */
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -10872,8 +12271,10 @@ typedef struct lmc__fitted {
     lmc__q32 error;
 } lmc__fitted;
 
-/* The grid itself as symbols: it is moved to begin where the sample does, which leaves the small
- * numbers to it. Elements beyond become exceptions. */
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
+ * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
+ * are of points next to each other, so they hardly compress: they are counted as they are, High by
+ * its entropy. Elements beyond the sample's ends become exceptions. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -10903,14 +12304,15 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
                    ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
-/* The finest grid that is looked at. */
+/* All points that symbols can number, as many on either side of the scale. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The widest logarithmic grid within the bound. */
+/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
+ * a point has two symbols. */
 static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -10985,7 +12387,9 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     return LMC_OK;
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, or near it. */
+/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
+ * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
+ * hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;
@@ -11014,6 +12418,12 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
@@ -11027,7 +12437,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 #define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
 #define LMC__SCALE_BITS 12u  /* what it takes, about */
 
-/* Bits per element without loss, times 2^16, of elements from the middle. */
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -11049,7 +12460,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -11058,7 +12470,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. */
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
 static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -11098,6 +12512,8 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
@@ -11113,7 +12529,9 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     return LMC_OK;
 }
 
-/* What callers are told; and whether it is worth it. */
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -11131,6 +12549,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -11153,6 +12573,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
                                               const lmc_quantizer_options *o)
 {
@@ -11476,7 +12898,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place. */
+/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
+ * before it ends, which is never above where it lies. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -11497,9 +12920,11 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
     else lmc__encode_task(&t->wave, index - 1, worker);
 }
 
-/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots from
- * `place` on; the last one gets what room there is, if that is the first of all. Returns their
- * number, 1 at least. */
+/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
+ * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
+ * ends before that, the wave does; but its first block always gets what room there is, because it
+ * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
+ * the number of jobs, 1 at least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -11528,8 +12953,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed: also of one block each.
- */
+/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
+ * there is nothing to move. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
@@ -11545,7 +12970,8 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
     return LMC_OK;
 }
 
-/* Waves that are made in the slots of their blocks, while the one before is packed. */
+/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
+ * both are needed at once, hence two sets that take turns. The last wave is packed alone. */
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;
@@ -15638,7 +17064,7 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* Of params without width, codes and scales. */
+/* All that a block's head says but its scales, which differ from block to block. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -15710,6 +17136,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)

@@ -60,12 +60,6 @@ static void make_moments(void)
     }
 }
 
-static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t bytes)
-{
-    memcpy(dst, (const uint8_t *)user + offset, bytes);
-    return LMC_OK;
-}
-
 static void fit(int which, unsigned bits, double bound)
 {
     lmc_quantizer_options options;
@@ -77,14 +71,11 @@ static void fit(int which, unsigned bits, double bound)
     options.measure = LMC_MEASURE_UPDATE;
     options.bound = bound;
     options.group = ROW;
-    elements.read = read_elements;
-    elements.size = size;
     if (which) {
         options.second = fitted[0];
-        options.second_elements = elements;
-        options.second_elements.user = moments[0];
+        options.second_elements = t_elements(moments[0], size);
     }
-    elements.user = moments[which];
+    elements = t_elements(moments[which], size);
     if (lmc_fit_quantizer(&fitted[which], &elements, &options) != LMC_OK) fail("cannot fit", "");
 }
 

@@ -1,314 +1,313 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "choose/policy.h"
 #include "help.h"
 #include "input/base.h"
+#include "option_table.h"
 #include "sys/names.h"
 #include "sys/report.h"
-#include "verb/series.h"
-#include "verb/series_options.h"
 
-int fail_usage(const char *format, const char *what)
+/* While the command of lmc series is not known yet, the verb is its first one. */
+static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
+
+static const char *name_option(const struct option *o, char text[32])
 {
-    say(NULL, format, what);
-    fputs("See 'lmc help'.\n", stderr);
-    return CODE_USAGE;
+    if (o->letter) snprintf(text, 32, "-%c", o->letter);
+    else snprintf(text, 32, "--%s", o->name);
+    return text;
 }
 
-/* The value of an option: what follows in the same argument, or the next argument. */
-static const char *take_value(struct arguments *a, const char *rest)
+/* "--json is for -l, 'lmc diff', 'lmc stats' and 'lmc salvage'"; of an option that many verbs take,
+ * who does not. */
+static int fail_option(const struct arguments *a, const struct option *o)
 {
-    if (*rest) return rest;
-    return a->at + 1 < a->argc ? a->argv[++a->at] : NULL;
-}
-
-static int set_threads(struct options *o, const char *text)
-{
-    char *end;
-    errno = 0;
-    o->n_threads = text ? strtol(text, &end, 10) : -1;
-    if (!text || end == text || *end || errno || o->n_threads < 0 || o->n_threads > MAX_THREADS)
-        return fail_usage("-T wants a number of threads from 0 to 1024%s", "");
-    return CODE_OK;
-}
-
-static int set_output(struct options *o, const char *text)
-{
-    if (!text || !*text) return fail_usage("-o wants the name of the output%s", "");
-    /* opened by that name, a file there would be written from its beginning, whatever it holds
-     * already */
-    o->output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
-    return CODE_OK;
-}
-
-static int set_dtype(struct options *o, const char *name)
-{
-    if (!name || lmc_find_dtype(name) == LMC_AUTO)
-        return fail_usage("--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
-                          "F64, C64, I16, U16, I32, U32, "
-                          "I64, U64 or another dtype of safetensors%s",
-                          "");
-    o->dtype = lmc_find_dtype(name);
-    return CODE_OK;
-}
-
-static int set_base(struct options *o, const char *text)
-{
-    if (!text || !*text || is_dash(text))
-        return fail_usage("--base wants the name of a file or directory%s", "");
-    add_base(o->bases, text);
-    return CODE_OK;
-}
-
-/* Options of one letter; 0 if there is no such option. */
-static int set_letter(struct options *o, char letter)
-{
-    switch (letter) {
-    case 'z': o->verb = VERB_COMPRESS; return 1;
-    case 'd': o->verb = VERB_RESTORE; return 1;
-    case 't': o->verb = VERB_TEST; return 1;
-    case 'l': o->verb = VERB_LIST; return 1;
-    case 'c': o->to_stdout = 1; return 1;
-    case 'f': o->force = 1; return 1;
-    case 'k': o->remove_source = 0; return 1;
-    case 'r': o->recursive = 1; return 1;
-    case 'q': o->verbosity = 0; return 1;
-    case 'v': o->verbosity = o->verbosity < 2 ? 2 : o->verbosity + 1; return 1;
-    default: return 0;
+    char text[512], name[32];
+    size_t size, n = 0, left;
+    unsigned takers = o->verbs & PLAIN;
+    name_option(o, name);
+    if (is_series(a)) {
+        say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
+        snprintf(text, sizeof text, "'lmc series DIR %s' does not take %s", verbs[a->verb].command,
+                 name);
+        return fail_usage(a, "%s", text);
     }
+    for (unsigned verb = 0; verb < N_VERBS; verb++) n += takers >> verb & 1;
+    if (n > 4) {
+        snprintf(text, sizeof text, "%s is not for %s", name, verbs[a->verb].said);
+        return fail_usage(a, "%s", text);
+    }
+    if (o->verbs & SERIES) n++;
+    left = n;
+    size = (size_t)snprintf(text, sizeof text, "%s is for ", name);
+    for (unsigned verb = 0; verb <= VERB_SERIES_ADD; verb++)
+        if (verb < VERB_SERIES_ADD ? takers >> verb & 1 : (o->verbs & SERIES) != 0) {
+            const char *link = left == n ? "" : left == 1 ? " and " : ", ";
+            size += (size_t)snprintf(text + size, sizeof text - size, "%s%s", link,
+                                     verb < VERB_SERIES_ADD ? verbs[verb].said : "'lmc series'");
+            left--;
+        }
+    return fail_usage(a, "%s", text);
 }
 
-static int print_version(struct arguments *a)
+/* -- reading -- */
+
+struct reading {
+    struct arguments *a;
+    char **argv;
+    int argc, at;
+    uint64_t given; /* a bit for each of the options */
+};
+
+static int has_value(const struct option *o)
 {
-    a->done = 1;
-    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
-           lmc_tier_name(lmc_get_tier()));
+    return o->kind == TEXT || o->kind == ANY || o->kind == COUNT;
+}
+
+/* The value of an option: what follows in the same argument, or the next argument. NULL: none. */
+static const char *take_value(struct reading *r, const char *rest)
+{
+    if (rest) return rest;
+    return r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
+}
+
+/* rest: what follows in the same argument and is the value; NULL: nothing does */
+static int take_option(struct reading *r, const struct option *o, const char *rest)
+{
+    struct arguments *a = r->a;
+    char *at = (char *)a + o->at, name[32], text[128];
+    const char *value = NULL;
+    r->given |= (uint64_t)1 << (o - options);
+    if (has_value(o)) {
+        value = take_value(r, rest);
+        if (!value || (!*value && o->kind != ANY)) {
+            snprintf(text, sizeof text, "%s wants %s", name_option(o, name),
+                     o->wants ? o->wants : "a value: a number");
+            return fail_usage(a, "%s", text);
+        }
+    }
+    switch (o->kind) {
+    case MODE:
+        if (verbs[a->verb].word)
+            return fail_usage(
+                a, "'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it",
+                verbs[a->verb].word);
+        a->verb = (enum verb)o->value;
+        return CODE_OK;
+    case FLAG: memcpy(at, &o->value, sizeof o->value); return CODE_OK;
+    case ACT: return o->take(a, NULL);
+    case COUNT:
+        if (parse_count((uint64_t *)(void *)at, value, (uint64_t)o->value)) return CODE_OK;
+        return fail_usage(
+            a, o->value ? "'%s' is no number from 1 up" : "'%s' is no number of seconds", value);
+    case TEXT:
+    case ANY: break;
+    }
+    if (o->take) return o->take(a, value);
+    memcpy(at, &value, sizeof value);
     return CODE_OK;
 }
 
-static int print_first_help(struct arguments *a)
+/* Rows that only lmc series takes are none for others. */
+static int is_visible(const struct option *o, const struct arguments *a)
 {
-    a->done = 1;
-    return print_help("");
+    return is_series(a) || (o->verbs & PLAIN);
 }
 
 /* "-dcf", "-T4", "-oOUT", "-o OUT". */
-static int parse_letters(struct options *o, struct arguments *a, const char *letters)
+static int read_letters(struct reading *r, const char *letters)
 {
-    for (; *letters; letters++) {
-        if (*letters == 'T') return set_threads(o, take_value(a, letters + 1));
-        if (*letters == 'o') return set_output(o, take_value(a, letters + 1));
-        if (*letters == 'V') return print_version(a);
-        if (*letters == 'h') return print_first_help(a);
+    int code = CODE_OK;
+    for (; *letters && code == CODE_OK && !r->a->is_done; letters++) {
+        const struct option *o = options;
         if (*letters >= '0' && *letters <= '9')
             return fail_usage(
-                "there are no levels such as '-%s': the default, which is fast, and --max",
+                r->a, "there are no levels such as '-%s': the default, which is fast, and --max",
                 letters);
-        if (!set_letter(o, *letters)) {
+        while (o < options + n_options && (o->letter != *letters || !is_visible(o, r->a))) o++;
+        if (o == options + n_options) {
             char name[2] = {*letters, 0};
-            return fail_usage("there is no option '-%s'", name);
+            return fail_usage(r->a, "there is no option '-%s'", name);
         }
+        if (has_value(o)) return take_option(r, o, letters[1] ? letters + 1 : NULL);
+        code = take_option(r, o, NULL);
     }
+    return code;
+}
+
+/* What comes after "--": "force", "output=OUT", "output" before OUT. */
+static int read_word(struct reading *r, const char *word)
+{
+    for (const struct option *o = options; o < options + n_options; o++) {
+        size_t size = strlen(o->name);
+        if (strncmp(word, o->name, size) == 0 && is_visible(o, r->a) &&
+            (word[size] == 0 || (has_value(o) && word[size] == '=')))
+            return take_option(r, o, word[size] ? word + size + 1 : NULL);
+    }
+    return fail_usage(r->a, "there is no option '--%s'", word);
+}
+
+static int read_all(struct reading *r)
+{
+    int only_names = 0, code = CODE_OK; /* only_names: after "--" */
+    for (; r->at < r->argc && code == CODE_OK && !r->a->is_done; r->at++) {
+        char *text = r->argv[r->at];
+        if (only_names || text[0] != '-' || text[1] == 0) r->a->names[r->a->n_names++] = text;
+        else if (strcmp(text, "--") == 0) only_names = 1;
+        else if (text[1] == '-') code = read_word(r, text + 2);
+        else code = read_letters(r, text + 1);
+    }
+    return code;
+}
+
+/* Takes the directory and the command out of the names of lmc series. */
+static int find_command(struct arguments *a)
+{
+    if (a->n_names < 2) {
+        say(NULL, "usage: lmc series DIR VERB ...");
+        return fail_usage(a, "wrong number of arguments%s", "");
+    }
+    for (a->verb = VERB_SERIES_ADD; strcmp(a->names[1], verbs[a->verb].command) != 0;) {
+        a->verb = (enum verb)(a->verb + 1);
+        if (a->verb < N_VERBS) continue;
+        a->verb = VERB_SERIES_ADD;
+        return fail_usage(a,
+                          "'%s' is an unknown series command; after the directory comes add, list, "
+                          "restore, cat, prune, keep, gc, verify, watch or rebuild",
+                          a->names[1]);
+    }
+    a->directory = a->names[0];
+    a->names += 2;
+    a->n_names -= 2;
     return CODE_OK;
 }
 
-/* What follows '=' in a long option, or the next argument. */
-static const char *take_long_value(struct arguments *a, const char *word, const char *name)
+/* -- checks -- */
+
+static int check_number(const struct arguments *a)
 {
-    size_t size = strlen(name);
-    return word[size] == '=' ? word + size + 1 : take_value(a, "");
+    char text[256];
+    int is_wrong = a->n_names < verbs[a->verb].least || a->n_names > verbs[a->verb].most;
+    if (is_series(a) && is_wrong) {
+        say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
+        return fail_usage(a, "wrong number of arguments%s", "");
+    }
+    is_wrong |= a->verb == VERB_FOLD && a->bases.n == 0;
+    is_wrong |= a->verb == VERB_REBASE && !a->onto;
+    if (!is_wrong) return CODE_OK;
+    snprintf(text, sizeof text, "usage: lmc %s %s", verbs[a->verb].word, verbs[a->verb].usage);
+    return fail_usage(a, "%s", text);
 }
 
-static const char *take_series_value(struct arguments *a, const char *word)
+/* Where an output can go. */
+static int check_output_options(const struct arguments *a)
 {
-    const char *value = strchr(word, '=');
-    return value ? value + 1 : take_value(a, "");
-}
-
-static int is_long(const char *word, const char *name)
-{
-    size_t size = strlen(name);
-    return strncmp(word, name, size) == 0 && (word[size] == 0 || word[size] == '=');
-}
-
-static int parse_word(struct options *o, struct arguments *a, const char *word)
-{
-    int of_series = o->verb == VERB_SERIES ? find_series_option(word) : -1;
-    static const struct {
-        const char *name;
-        char letter;
-    } letters[] = {{"compress", 'z'},  {"decompress", 'd'}, {"uncompress", 'd'}, {"test", 't'},
-                   {"list", 'l'},      {"stdout", 'c'},     {"force", 'f'},      {"keep", 'k'},
-                   {"recursive", 'r'}, {"quiet", 'q'},      {"verbose", 'v'}};
-    if (of_series >= 0)
-        return set_series_option(&o->series, of_series,
-                                 option_has_value(of_series) ? take_series_value(a, word) : NULL);
-    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
-        if (strcmp(word, letters[i].name) == 0)
-            return set_letter(o, letters[i].letter) ? CODE_OK : CODE_USAGE;
-    if (is_long(word, "threads")) return set_threads(o, take_long_value(a, word, "threads"));
-    if (is_long(word, "output")) return set_output(o, take_long_value(a, word, "output"));
-    if (is_long(word, "dtype")) return set_dtype(o, take_long_value(a, word, "dtype"));
-    if (is_long(word, "base")) return set_base(o, take_long_value(a, word, "base"));
-    if (is_long(word, "patch-from")) return set_base(o, take_long_value(a, word, "patch-from"));
-    if (is_long(word, "quant")) {
-        const char *rule = take_long_value(a, word, "quant");
-        o->policy->is_given = 1;
-        return rule ? add_rule(o->policy, rule, "--quant")
-                    : fail_usage("--quant wants a rule, such as '*=bits:8'%s", "");
-    }
-    if (is_long(word, "policy")) {
-        const char *path = take_long_value(a, word, "policy");
-        o->policy->is_given = 1;
-        return path && *path ? read_policy(o->policy, path)
-                             : fail_usage("--policy wants the name of a file of rules%s", "");
-    }
-    if (is_long(word, "onto")) {
-        o->onto = take_long_value(a, word, "onto");
-        return o->onto && *o->onto && !is_dash(o->onto)
-                   ? CODE_OK
-                   : fail_usage("--onto wants the name of a file or directory, or 'none'%s", "");
-    }
-    if (is_long(word, "svg")) {
-        o->svg = take_long_value(a, word, "svg");
-        return o->svg && *o->svg
-                   ? CODE_OK
-                   : fail_usage("--svg wants what the names of the pictures begin with%s", "");
-    }
-    if (is_long(word, "file")) {
-        o->file = take_long_value(a, word, "file");
-        return o->file ? CODE_OK
-                       : fail_usage("--file wants the path of a file in the snapshot%s", "");
-    }
-    if (strcmp(word, "version") == 0) return print_version(a);
-    if (strcmp(word, "help") == 0) return print_first_help(a);
-    if (strcmp(word, "rm") == 0) o->remove_source = 1;
-    else if (strcmp(word, "json") == 0) o->json = 1;
-    else if (strcmp(word, "npy") == 0) o->npy = 1;
-    else if (strcmp(word, "opaque") == 0) o->opaque = 1;
-    else if (strcmp(word, "no-twins") == 0) o->no_twins = 1;
-    else if (strcmp(word, "trust-base") == 0) o->trust_base = 1;
-    else if (strcmp(word, "max") == 0) o->level = LMC_LEVEL_MAX;
-    else if (strcmp(word, "progress") == 0) o->progress = 1;
-    else if (strcmp(word, "no-progress") == 0) o->progress = 0;
-    else return fail_usage("there is no option '--%s'", word);
-    return CODE_OK;
-}
-
-int parse_arguments(struct options *o, struct arguments *a)
-{
-    for (; a->at < a->argc && !a->done; a->at++) {
-        char *text = a->argv[a->at];
-        int code = CODE_OK;
-        if (a->only_files || text[0] != '-' || text[1] == 0) a->argv[a->n_files++] = text;
-        else if (strcmp(text, "--") == 0) a->only_files = 1;
-        else if (text[1] == '-') code = parse_word(o, a, text + 2);
-        else code = parse_letters(o, a, text + 1);
-        if (code != CODE_OK) return code;
-    }
-    return CODE_OK;
-}
-
-int check_options(const struct options *o, const struct arguments *a)
-{
-    int writes = o->verb == VERB_COMPRESS || o->verb == VERB_RESTORE,
-        recodes = o->verb == VERB_FOLD || o->verb == VERB_REBASE,
-        measures = o->verb == VERB_DIFF || o->verb == VERB_STATS;
-    if (o->verb == VERB_APPLY && (o->output || o->to_stdout || o->recursive || o->bases->n))
-        return fail_usage("-o, -c, -r and --base are not for 'lmc apply'%s", "");
-    if (o->trust_base && o->verb != VERB_APPLY)
-        return fail_usage("--trust-base is for 'lmc apply'%s", "");
-    if (a->word && o->verb < VERB_CAT)
+    const char *output = a->common.output;
+    int to_stdout = a->common.to_stdout;
+    if (a->verb == VERB_SALVAGE && output && is_dash(output))
+        return fail_usage(a, "'lmc salvage' wants a directory for its output%s", "");
+    if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
+        return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
+                          verbs[a->verb].word);
+    if (output && a->n_names > 1 && a->verb <= VERB_LIST)
+        return fail_usage(a, "-o takes one output, and there are several inputs%s", "");
+    if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other%s", "");
+    if (output && to_stdout && !is_dash(output))
+        return fail_usage(a, "-o and -c exclude each other%s", "");
+    if (a->verb == VERB_COMPRESS && to_stdout && (a->n_names > 1 || a->recursive))
         return fail_usage(
-            "'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it",
-            a->word);
-    if (o->svg && o->verb != VERB_STATS) return fail_usage("--svg is for 'lmc stats'%s", "");
-    if (o->policy->is_given && o->verb != VERB_COMPRESS && o->verb != VERB_SERIES)
-        return fail_usage("--quant and --policy are for compressing%s", "");
-    if (is_lossy(o->policy) && o->remove_source)
-        return fail_usage("--rm would remove the only exact copy of what is quantised; leave it "
+            a, "-c compresses one input: two snapshots in a row cannot be read back%s", "");
+    return CODE_OK;
+}
+
+/* Combinations that make no sense, or that would lose something. */
+static int check_combinations(const struct arguments *a)
+{
+    const struct common *o = &a->common;
+    const unsigned no_dash = V(FOLD) | V(REBASE) | V(VERIFY) | V(SALVAGE);
+    int has_dash = 0;
+    for (int i = 0; i < a->n_names; i++) has_dash |= is_dash(a->names[i]);
+    if (has_dash && (no_dash >> a->verb & 1))
+        return fail_usage(a, "'lmc %s' wants files, not standard input", verbs[a->verb].word);
+    if (o->opaque && o->dtype != LMC_AUTO)
+        return fail_usage(a, "--opaque and --dtype exclude each other%s", "");
+    if ((o->opaque || o->dtype != LMC_AUTO) && !(LOOKERS >> a->verb & 1) && a->bases.n == 0)
+        return fail_usage(a, "--opaque and --dtype are for compressing, and for reading a base%s",
+                          "");
+    if (!a->remove_source) return CODE_OK;
+    if (is_lossy(&a->policy))
+        return fail_usage(a,
+                          "--rm would remove the only exact copy of what is quantised; leave it "
                           "out, and remove the source yourself%s",
                           "");
-    if (o->verb == VERB_SERIES) return check_series_options(a->argv, a->n_files, o);
-    if (measures && (o->output || o->to_stdout || o->recursive))
-        return fail_usage("-o, -c and -r are not for 'lmc %s'", a->word);
-    if ((recodes || o->verb == VERB_VERIFY) && o->recursive)
-        return fail_usage("-r is not for 'lmc %s'", a->word);
-    if (o->verb == VERB_SALVAGE &&
-        (o->to_stdout || o->recursive || (o->output && is_dash(o->output))))
-        return fail_usage("'lmc salvage' wants a directory for its output: not -c, -r or '-o -'%s",
-                          "");
-    if (o->verb == VERB_VERIFY && (o->output || o->to_stdout))
-        return fail_usage("-o and -c are not for 'lmc verify'%s", "");
-    for (int i = 0;
-         i < a->n_files && (recodes || o->verb == VERB_VERIFY || o->verb == VERB_SALVAGE); i++)
-        if (is_dash(a->argv[i]))
-            return fail_usage("'lmc %s' wants files, not standard input", a->word);
-    if (recodes && !o->output && !o->to_stdout)
-        return fail_usage("'lmc %s' wants -o with the name of the output, or -c", a->word);
-    if (o->onto && o->verb != VERB_REBASE) return fail_usage("--onto is for 'lmc rebase'%s", "");
-    if (o->output && a->n_files > 1 && o->verb != VERB_CAT && o->verb != VERB_FOLD)
-        return fail_usage("-o takes one output, and there are several inputs%s", "");
-    if (o->output && o->recursive) return fail_usage("-o and -r exclude each other%s", "");
-    if (o->output && o->to_stdout && !is_dash(o->output))
-        return fail_usage("-o and -c exclude each other%s", "");
-    if (o->opaque && o->dtype != LMC_AUTO)
-        return fail_usage("--opaque and --dtype exclude each other%s", "");
-    if ((o->opaque || o->dtype != LMC_AUTO) && !measures && o->verb != VERB_COMPRESS &&
-        o->verb != VERB_APPLY && o->bases->n == 0)
-        return fail_usage("--opaque and --dtype are for compressing, and for reading a base%s", "");
-    if (o->level != LMC_LEVEL_DEFAULT && o->verb != VERB_COMPRESS && !measures && !recodes)
-        return fail_usage("--max is for compressing%s", "");
-    if (o->no_twins && o->verb != VERB_COMPRESS && !recodes)
-        return fail_usage("--no-twins is for compressing%s", "");
-    if ((o->npy || o->file) && o->verb != VERB_CAT)
-        return fail_usage("--npy and --file are for 'lmc cat'%s", "");
-    if (o->json && o->verb != VERB_LIST && !measures && o->verb != VERB_SALVAGE)
-        return fail_usage("--json is for -l, 'lmc diff', 'lmc stats' and 'lmc salvage'%s", "");
-    if (o->verb == VERB_COMPRESS && o->to_stdout && (a->n_files > 1 || o->recursive))
-        return fail_usage("-c compresses one input: two snapshots in a row cannot be read back%s",
-                          "");
-    if ((o->output || o->to_stdout) && (o->verb == VERB_TEST || o->verb == VERB_LIST))
-        return fail_usage("-o and -c are not for -t and -l%s", "");
-    if (o->remove_source && !writes)
-        return fail_usage("--rm is for compressing and restoring%s", "");
-    if (o->remove_source && (o->to_stdout || (o->output && is_dash(o->output))))
-        return fail_usage("--rm needs an output file that can be read back%s", "");
-    for (int i = 0; i < a->n_files && o->remove_source; i++)
-        if (is_dash(a->argv[i])) return fail_usage("--rm cannot remove standard input%s", "");
+    if (o->to_stdout || (o->output && is_dash(o->output)))
+        return fail_usage(a, "--rm needs an output file that can be read back%s", "");
+    if (has_dash && !is_series(a)) return fail_usage(a, "--rm cannot remove standard input%s", "");
     return CODE_OK;
 }
 
-void set_defaults(struct options *o, struct arguments *a)
+static int check_arguments(const struct arguments *a, uint64_t given)
 {
-    static const struct {
-        const char *name;
-        enum verb verb;
-    } words[] = {{"cat", VERB_CAT},       {"diff", VERB_DIFF},     {"apply", VERB_APPLY},
-                 {"fold", VERB_FOLD},     {"rebase", VERB_REBASE}, {"verify", VERB_VERIFY},
-                 {"series", VERB_SERIES}, {"stats", VERB_STATS},   {"salvage", VERB_SALVAGE}};
-    const char *name = a->argc && strrchr(a->argv[0], '/') ? strrchr(a->argv[0], '/') + 1
-                       : a->argc                           ? a->argv[0]
-                                                           : "lmc";
-    memset(o, 0, sizeof *o);
-    o->progress = -1;
-    o->verbosity = 1;
-    a->at = 1;
-    if (strcmp(name, "unlmc") == 0) o->verb = VERB_RESTORE;
-    if (strcmp(name, "lmccat") == 0) {
-        o->verb = VERB_RESTORE;
-        o->to_stdout = 1;
-    }
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (a->argc > 1 && strcmp(a->argv[1], words[i].name) == 0) {
-            a->word = a->argv[1];
-            o->verb = words[i].verb;
-            a->at = 2;
+    int code = check_number(a);
+    for (size_t i = 0; i < n_options && code == CODE_OK; i++)
+        if ((given >> i & 1) && !(options[i].verbs >> a->verb & 1))
+            code = fail_option(a, &options[i]);
+    if (code == CODE_OK) code = check_output_options(a);
+    return code == CODE_OK ? check_combinations(a) : code;
+}
+
+/* -- all of it -- */
+
+/* What the name of the program and its first argument say. */
+static void set_defaults(struct reading *r)
+{
+    struct arguments *a = r->a;
+    const char *path = r->argc ? r->argv[0] : "lmc", *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path, *word = r->argc > 1 ? r->argv[1] : "";
+    memset(a, 0, sizeof *a);
+    a->names = r->argv;
+    a->common.bases = &a->bases;
+    a->common.verbosity = 1;
+    a->coding.policy = &a->policy;
+    a->progress = -1;
+    a->series.settle = 10;
+    a->series.interval = 2;
+    a->common.to_stdout = strcmp(name, "lmccat") == 0;
+    if (a->common.to_stdout || strcmp(name, "unlmc") == 0) a->verb = VERB_RESTORE;
+    r->at = 1;
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+        if (strcmp(word, verbs[verb].word) == 0) {
+            a->verb = (enum verb)verb;
+            r->at = 2;
         }
+}
+
+int read_arguments(struct arguments *a, int argc, char **argv)
+{
+    struct reading r;
+    int code;
+    memset(&r, 0, sizeof r);
+    r.a = a;
+    r.argc = argc;
+    r.argv = argv;
+    set_defaults(&r);
+    if (argc > 1 && strcmp(argv[1], "help") == 0) {
+        a->is_done = 1;
+        return print_help(argc > 2 ? argv[2] : "");
+    }
+    code = read_all(&r);
+    if (code == CODE_OK && !a->is_done && is_series(a)) code = find_command(a);
+    if (code == CODE_OK && !a->is_done) code = check_arguments(a, r.given);
+    return code;
+}
+
+void free_arguments(struct arguments *a)
+{
+    free_bases(&a->bases);
+    free_policy(&a->policy);
+    free((void *)a->series.keep);
 }

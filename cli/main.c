@@ -11,6 +11,11 @@
  *   verb/    a file for each verb, or several with its name in front; only series uses others
  *
  * This file goes through the arguments that args.c has read.
+ *
+ * What belongs to the process and not to a verb is behind functions of sys/: the line on the
+ * terminal (report.c), the progress (progress.c), the temporary name (temporary.c), the umask
+ * (attributes.c), what runs when memory is out (memory.c). There is no other state outside of the
+ * stack and the heap.
  */
 #include "args.h"
 
@@ -50,96 +55,113 @@
 
 /* -- files -- */
 
-/* is_named: on the command line, not found in a directory */
-static int process_file(const char *path, int is_named, const struct options *o)
+static int compress_path(const char *path, int is_named, int is_directory,
+                         const struct arguments *a)
 {
-    switch (o->verb) {
-    case VERB_RESTORE: return restore_file(path, o);
-    case VERB_TEST: return test_file(path, o);
-    case VERB_LIST: return list_file(path, o);
-    default: return compress_file(path, is_named, o);
+    struct compress_options o = {a->common, a->coding, a->remove_source};
+    return is_directory ? compress_directory(path, &o) : compress_file(path, is_named, &o);
+}
+
+/* is_named: on the command line, not found in a directory */
+static int process_file(const char *path, int is_named, const struct arguments *a)
+{
+    const struct restore_options to_restore = {a->common, a->remove_source};
+    const struct list_options to_list = {a->common, a->json};
+    switch (a->verb) {
+    case VERB_RESTORE: return restore_file(path, &to_restore);
+    case VERB_TEST: return test_file(path, &a->common);
+    case VERB_LIST: return list_file(path, &to_list);
+    default: return compress_path(path, is_named, 0, a);
     }
 }
 
 /* Each file below path on its own; when compressing, those that are not compressed yet, else the
  * others. */
-static int process_tree(const char *path, const struct options *o)
+static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
     int code = list_tree(&l, path);
     for (size_t i = 0; i < l.n; i++)
         if (!l.entries[i].is_directory && !is_temporary_name(l.entries[i].path) &&
-            has_suffix(l.entries[i].path) == (o->verb != VERB_COMPRESS)) {
+            has_suffix(l.entries[i].path) == (a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
-            code = worse(code, process_file(full, 0, o));
+            code = worse(code, process_file(full, 0, a));
             free(full);
         }
     free_listing(&l);
     return code;
 }
 
-static int process_path(const char *path, const struct options *o)
+static int process_path(const char *path, const struct arguments *a)
 {
     struct stat st;
     if (!is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        if (o->recursive) return process_tree(path, o);
-        if (o->verb == VERB_COMPRESS) return compress_directory(path, o);
+        if (a->recursive) return process_tree(path, a);
+        if (a->verb == VERB_COMPRESS) return compress_path(path, 1, 1, a);
     }
-    return process_file(path, 1, o);
+    return process_file(path, 1, a);
 }
 
-/* -o, if that is a file; NULL: standard output. */
-static const char *name_output(const struct options *o)
-{
-    return o->output && !is_dash(o->output) ? o->output : NULL;
-}
-
-static int process_all(const struct options *o, const struct arguments *a)
+static int process_files(const struct arguments *a)
 {
     int code = CODE_OK;
-    if (o->verb == VERB_SERIES) return run_series(a->argv, a->n_files, o);
-    if (o->verb == VERB_CAT) {
-        if (a->n_files < 1 || a->n_files > 2)
-            return fail_usage("usage: lmc cat FILE.lmc [TENSOR[SLICE]]%s", "");
-        return cat_tensor(a->argv[0], a->n_files == 2 ? a->argv[1] : NULL, o);
-    }
-    if (o->verb == VERB_DIFF) {
-        if (a->n_files != 2) return fail_usage("usage: lmc diff FROM TO%s", "");
-        return diff_snapshots(a->argv[0], a->argv[1], o);
-    }
-    if (o->verb == VERB_STATS) {
-        if (a->n_files == 0) return fail_usage("usage: lmc stats [--svg PREFIX] SNAPSHOT...%s", "");
-        return show_stats(a->argv, (size_t)a->n_files, o);
-    }
-    if (o->verb == VERB_FOLD) {
-        if (a->n_files == 0 || o->bases->n == 0)
-            return fail_usage("usage: lmc fold --base BASE [--base LINK]... DELTA... -o OUT%s", "");
-        return fold_deltas(a->argv, (size_t)a->n_files, name_output(o), o);
-    }
-    if (o->verb == VERB_REBASE) {
-        if (a->n_files != 1 || !o->onto)
-            return fail_usage(
-                "usage: lmc rebase [--base LINK]... --onto NEW|none FILE.lmc -o OUT%s", "");
-        return rebase_snapshot(a->argv[0], name_output(o), o);
-    }
-    if (o->verb == VERB_VERIFY) {
-        if (a->n_files == 0)
-            return fail_usage("usage: lmc verify [--base BASE]... FILE.lmc...%s", "");
-        return verify_files(a->argv, (size_t)a->n_files, o);
-    }
-    if (o->verb == VERB_SALVAGE) {
-        if (a->n_files != 1)
-            return fail_usage("usage: lmc salvage [-o DIRECTORY] [--base BASE] FILE.lmc%s", "");
-        return salvage_file(a->argv[0], o);
-    }
-    if (o->verb == VERB_APPLY) {
-        if (a->n_files < 2)
-            return fail_usage("usage: lmc apply [--trust-base] DELTA... TARGET%s", "");
-        return apply_deltas(a->argv, (size_t)a->n_files, o);
-    }
-    if (a->n_files == 0) return process_path("-", o);
-    for (int i = 0; i < a->n_files; i++) code = worse(code, process_path(a->argv[i], o));
+    if (a->n_names == 0) return process_path("-", a);
+    for (int i = 0; i < a->n_names; i++) code = worse(code, process_path(a->names[i], a));
     return code;
+}
+
+/* -- the other verbs -- */
+
+static int run_series(const struct arguments *a)
+{
+    struct series_options o = a->series;
+    o.common = a->common;
+    o.coding = a->coding;
+    o.remove_source = a->remove_source;
+    o.json = a->json;
+    o.npy = a->npy;
+    o.file = a->file;
+    switch (a->verb) {
+    case VERB_SERIES_ADD: return series_add(a->directory, a->names[0], &o);
+    case VERB_SERIES_LIST: return series_list(a->directory, &o);
+    case VERB_SERIES_RESTORE: return series_restore(a->directory, a->names[0], &o);
+    case VERB_SERIES_CAT:
+        return series_cat(a->directory, a->names[0], a->n_names == 2 ? a->names[1] : NULL, &o);
+    case VERB_SERIES_PRUNE: return series_prune(a->directory, a->names, a->n_names, &o);
+    case VERB_SERIES_KEEP: return series_keep(a->directory, a->names, a->n_names, &o);
+    case VERB_SERIES_GC: return series_gc(a->directory, &o);
+    case VERB_SERIES_VERIFY: return series_verify(a->directory, a->names, a->n_names, &o);
+    case VERB_SERIES_WATCH: return series_watch(a->directory, a->names[0], &o);
+    default: return series_rebuild(a->directory, &o);
+    }
+}
+
+static int run_verb(const struct arguments *a)
+{
+    const struct cat_options to_cat = {a->common, a->npy, a->file};
+    const struct diff_options to_diff = {a->common, a->coding.level, a->json};
+    const struct stats_options to_count = {a->common, a->coding.level, a->json, a->svg};
+    const struct recode_options to_recode = {a->common, a->coding};
+    const struct apply_options to_apply = {a->common, a->trust_base};
+    const struct salvage_options to_salvage = {a->common, a->json};
+    const char *output = file_of_output(&a->common);
+    char **names = a->names;
+    size_t n = (size_t)a->n_names;
+    switch (a->verb) {
+    case VERB_COMPRESS:
+    case VERB_RESTORE:
+    case VERB_TEST:
+    case VERB_LIST: return process_files(a);
+    case VERB_CAT: return cat_tensor(names[0], n == 2 ? names[1] : NULL, &to_cat);
+    case VERB_DIFF: return diff_snapshots(names[0], names[1], &to_diff);
+    case VERB_STATS: return show_stats(names, n, &to_count);
+    case VERB_FOLD: return fold_deltas(names, n, output, &to_recode);
+    case VERB_REBASE: return rebase_snapshot(names[0], a->onto, output, &to_recode);
+    case VERB_VERIFY: return verify_files(names, n, &a->common);
+    case VERB_APPLY: return apply_deltas(names, n, &to_apply);
+    case VERB_SALVAGE: return salvage_file(names[0], &to_salvage);
+    default: return run_series(a);
+    }
 }
 
 /* -- the process -- */
@@ -153,9 +175,9 @@ static void occupy_standard_descriptors(void)
     if (fd >= 0) close(fd);
 }
 
-static unsigned count_threads(const struct options *o)
+static unsigned count_threads(long wanted)
 {
-    long n = o->n_threads ? o->n_threads : sysconf(_SC_NPROCESSORS_ONLN);
+    long n = wanted ? wanted : sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
 }
 
@@ -179,18 +201,19 @@ static void allow_many_files(void)
     }
 }
 
-static int run(struct options *o, struct arguments *a)
+static int run(struct arguments *a)
 {
-    struct pool pool; /* not of the options, which are copied */
+    struct pool pool;
     int code;
     read_umask();
     allow_many_files();
     watch_signals();
-    progress_enable(o->progress < 0 ? o->verbosity > 0 && isatty(STDERR_FILENO) : o->progress);
-    o->parallel.n_workers = pool_open(&pool, count_threads(o));
-    o->parallel.run = pool_run;
-    o->parallel.user = &pool;
-    code = process_all(o, a);
+    progress_enable(a->progress < 0 ? a->common.verbosity > 0 && isatty(STDERR_FILENO)
+                                    : a->progress);
+    a->common.parallel.n_workers = pool_open(&pool, count_threads(a->n_threads));
+    a->common.parallel.run = pool_run;
+    a->common.parallel.user = &pool;
+    code = run_verb(a);
     progress_clear();
     pool_close(&pool);
     return code;
@@ -198,28 +221,13 @@ static int run(struct options *o, struct arguments *a)
 
 int main(int argc, char **argv)
 {
-    struct options o;
     struct arguments a;
-    struct bases bases = {NULL, 0, CODE_OK};
-    struct policy policy;
     int code;
     occupy_standard_descriptors();
     init_json();
     on_out_of_memory(remove_temporary);
-    memset(&a, 0, sizeof a);
-    a.argc = argc;
-    a.argv = argv;
-    set_defaults(&o, &a);
-    o.bases = &bases;
-    memset(&policy, 0, sizeof policy);
-    o.policy = &policy;
-    if (argc > 1 && strcmp(argv[1], "help") == 0)
-        return close_standard_output(print_help(argc > 2 ? argv[2] : ""));
-    code = parse_arguments(&o, &a);
-    if (code == CODE_OK && !a.done) code = check_options(&o, &a);
-    if (code == CODE_OK && !a.done) code = run(&o, &a);
-    free_bases(&bases);
-    free_policy(&policy);
-    free((void *)o.series.keep);
+    code = read_arguments(&a, argc, argv);
+    if (code == CODE_OK && !a.is_done) code = run(&a);
+    free_arguments(&a);
     return close_standard_output(code);
 }

@@ -189,7 +189,7 @@ static void run_journal(fuzz_input *in)
 
 /* -- series.json -- */
 
-static const struct options no_options;
+static const struct series_options no_options;
 
 static int parse_series(struct series *s, const char *text, size_t size)
 {

@@ -115,16 +115,6 @@ static inline size_t mutate_one(uint8_t *p, size_t size, size_t max_size, int is
     return size - part->size + made;
 }
 
-#if FUZZ_SHAPE == FUZZ_DELTA
-static int mutate_read_at(void *user, uint64_t offset, void *dst, size_t size)
-{
-    const fuzz_input *const in = (const fuzz_input *)user;
-    if (offset > in->size || size > in->size - offset) return 1;
-    memcpy(dst, in->data + offset, size);
-    return 0;
-}
-#endif
-
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
 {
     static uint8_t copy[1 << 17];
@@ -145,7 +135,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 #if FUZZ_SHAPE == FUZZ_DELTA
     {
         size_t base_size = fuzz_get32(parameters + FUZZ_PARAMETERS - 4);
-        fuzz_input in;
+        lmc_memory in;
         lmc_source source;
         lmc_reader *reader = NULL;
         lmc_base base;
@@ -163,11 +153,10 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
             memmove(copy + base_size, delta, delta_size);
             n = base_size + delta_size;
         }
+        memset(&in, 0, sizeof in);
         in.data = copy;
         in.size = base_size;
-        source.read_at = mutate_read_at;
-        source.user = &in;
-        source.size = base_size;
+        source = lmc_make_memory_source(&in);
         if (base_size && lmc_open_reader(&reader, &source, NULL) == LMC_OK)
             base = lmc_make_reader_base(reader);
         if (!(seed & 1))

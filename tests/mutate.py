@@ -2,16 +2,24 @@
 """How strong the tests are: plausible bugs, put into lmc.h one at a time. Each must make a test fail.
 
 Usage: mutate.py [OPTION...] [TEXT...]    all bugs, or those whose name has one of the texts, or whose group is it
-    --list        what there is
-    --first       the first suites of each group only
-    --suites=A,B  these suites
-    --survivors   those only that earlier runs (build/mutate/results.json) have not caught, through suites that were not tried
+    --list          what there is
+    --first         the first suites of each group only
+    --suites=A,B    these suites; --suites=check: those of `make check`
+    --results=FILE  where results are kept, in build/mutate; default: results.json. A run goes on where the last one with that file ended: bugs
+                    that were caught, and suites that were tried, are not tried again
+    --again         they are
+    --survivors     those only that earlier runs have not caught
+    --jobs=N        default 2
+
+`make check` is calibrated by two runs: mutate.py, and mutate.py --suites=check --results=check.json, whose last lines compare the two.
 
 Each bug is the work of a moment: an off-by-one, a check left out, a status lost, a buffer not freed, the wrong one of two variables. None is
 a matter of speed alone, or equivalent to what stands there: one that turns out to be so is replaced. The library is compiled with each (where
 the bug is not in vector code: without that, which takes a third of the time), linked with the test programs as they are, and these run, the
 likeliest first, until one fails, crashes or hangs. The table goes to build/mutate/table.md; exit status 1 below 95 %.
 """
+import collections
+import concurrent.futures
 import json
 import os
 import re
@@ -50,9 +58,12 @@ FIRST = {
     "snapshot": ["simd:snapshot-", "simd:corrupt-", "simd:vectors"],
     "in_place": ["simd:in_place-"],
 }
-PROGRAMS = ["tensor", "snapshot", "in_place", "corrupt", "quantise", "block", "delta"]
+PROGRAMS = ["tensor", "snapshot", "in_place", "corrupt", "quantise", "block", "delta", "salvage"]
 LAST = ["simd:%s-" % program for program in PROGRAMS] + ["simd:vectors"] + ["simd:" + program for program in PROGRAMS] + [
     "asan:snapshot-", "asan:corrupt-", "asan:vectors", "asan:delta-"]
+# Those of `make check`: brief (PROGRAM~)
+CHECK = ["simd:%s~" % program for program in ["kernels"] + PROGRAMS] + ["simd:vectors", "simd:digest"] + [
+    "asan:%s~" % program for program in ("corrupt", "snapshot", "delta", "block", "quantise", "salvage", "in_place")]
 
 
 BUGS = [  # name, group, text (there once), text in its place
@@ -1135,6 +1146,37 @@ def suites_of(group):
     return FIRST[group] + [suite for suite in LAST if suite not in FIRST[group]] if group not in ("endian", "m32", "alignment", "threads") else FIRST[group]
 
 
+def check_suites_of(group):
+    """What `make check` runs, likely ones first."""
+    first = [suite.rstrip("-") + "~" if suite.split(":")[1] not in ("vectors", "digest") else suite for suite in FIRST[group]]
+    return [suite for suite in first if suite in CHECK] + [suite for suite in CHECK if suite not in first]
+
+
+# -- finding the texts: spaces, line breaks and the backslashes of macros do not count --
+
+TOKEN = re.compile(r"\w+|[^\w\s\\]")
+
+
+def find(text, old):
+    """The (start, end) of each place where the text has these tokens."""
+    tokens = TOKEN.findall(old)
+    pattern = r"[\s\\]*".join(map(re.escape, tokens))
+    if re.match(r"\w", tokens[0]):
+        pattern = r"\b" + pattern
+    if re.match(r"\w", tokens[-1]):
+        pattern += r"\b"
+    return [match.span() for match in re.finditer(pattern, text)]
+
+
+def put(text, span, new):
+    """The text with new in that place."""
+    start, end = span
+    line = text[text.rindex("\n", 0, start) + 1:text.index("\n", end)]
+    in_macro = "\\\n" in text[start:end] + line[-1:] + "\n" or line.startswith("#define")
+    new = re.sub(r"\s*\\?\n\s*", " " if in_macro else "\n", new.strip())
+    return text[:start] + " " + new + " " + text[end:]
+
+
 # -- all bugs at once: each function with bugs becomes one that calls, by a number, the true one or a copy with the bug --
 
 CHOOSE = """
@@ -1151,7 +1193,7 @@ __attribute__((constructor)) static void lmc__choose_bug(void)
 def functions(text):
     """(start, end, what stands before the name, name, parameters) of each function."""
     start = 0
-    head = re.compile(r"^(?![#/} \n]|typedef|struct|enum)([^;{}=#\n()]*?[ *])(\w+)\(((?:[^;{}=\n]|\n )*?)\)\s*\{", re.M)
+    head = re.compile(r"^(?![#/} \n]|typedef|struct|enum lmc_\w+ \{|enum \{)([^;{}=#\n()]*?[ *\n])(\w+)\(((?:[^;{}=\n]|\n )*?)\)\s*\{", re.M)
     while True:
         match = head.search(text, start)
         if not match:
@@ -1179,30 +1221,21 @@ def parameter_names(parameters):
     return [(re.search(r"\(\*(\w+)\)", p) or re.search(r"(\w+)(?:\[[^]]*\])*$", p)).group(1) for p in parts]
 
 
-def weave(text, bugs):
-    """The text with all bugs that are in functions, numbered from 1 as in bugs; and the numbers of the others."""
-    at = {number: text.index(bug[2]) for number, bug in enumerate(bugs, 1)}
+def weave(text, bugs, places):
+    """The text with all bugs that are in functions; and the numbers of these. places: {number: span}."""
     out, done, woven = [], 0, set()
     for start, end, before, name, parameters in functions(text):
-        numbers = [n for n in at if start <= at[n] and at[n] + len(bugs[n - 1][2]) <= end + 200 and at[n] < end]
-        numbers = [n for n in numbers if at[n] + len(bugs[n - 1][2]) <= end or text[end:at[n] + len(bugs[n - 1][2])] == bugs[n - 1][3][-(at[n] + len(bugs[n - 1][2]) - end):]]
+        numbers = [n for n, span in places.items() if start + len(before) < span[0] and span[1] <= end]
         if not numbers:
             continue
         names = ", ".join(parameter_names(parameters))
         is_void = re.search(r"\bvoid\s*$", before.strip()) is not None
         own = before.replace("LMC_API", "static")
-        out += [text[done:start], "%s%s(%s);\n" % (before, name, parameters)]
         body = text[start:end]
-        rest = body[len(before) + len(name):]
-        out.append("%s%s__0%s" % (own, name, rest))
+        out += [text[done:start], "%s%s(%s);\n" % (before, name, parameters), "%s%s__0%s" % (own, name, body[len(before) + len(name):])]
         calls = []
         for n in numbers:
-            old, new = bugs[n - 1][2], bugs[n - 1][3]
-            behind = at[n] + len(old) - end
-            if behind > 0:
-                old, new = old[:-behind], new[:-behind]
-            changed = body.replace(old, new)
-            assert changed != body
+            changed = put(body, (places[n][0] - start, places[n][1] - start), bugs[n - 1][3])
             out.append("%s%s__%d%s" % (own, name, n, changed[len(before) + len(name):]))
             calls.append("    if (lmc__bug == %d) %s%s__%d(%s)%s" % (n, "{ " if is_void else "return ", name, n, names, "; return; }" if is_void else ";"))
         out.append("%s%s(%s)\n{\n%s\n    %s%s__0(%s);\n}\n" % (before, name, parameters, "\n".join(calls), "" if is_void else "return ", name, names))
@@ -1215,57 +1248,53 @@ def weave(text, bugs):
     return result.replace(mark, mark + CHOOSE), woven
 
 
-class Tree:
-    """A copy of the library and its tests, in which lmc.h is changed."""
+class Library:
+    """lmc.h with one bug, or with all that can be chosen while it runs, and the test programs with it."""
 
-    def __init__(self):
-        self.root = os.path.join(OUT, "tree")
+    making = collections.defaultdict(threading.Lock)  # of files that several may want
+
+    def __init__(self, name, text):
+        self.name, self.root = name, os.path.join(OUT, "tree", name)
         shutil.rmtree(self.root, ignore_errors=True)
-        os.makedirs(self.root)
-        shutil.copytree(os.path.join(ROOT, "tests"), os.path.join(self.root, "tests"))
+        shutil.copytree(os.path.join(ROOT, "tests"), os.path.join(self.root, "tests"), ignore=shutil.ignore_patterns("golden", "test_*.py"))
         os.symlink(os.path.join(ROOT, "spec"), os.path.join(self.root, "spec"))
-        with open(os.path.join(ROOT, "lmc.h")) as file:
-            self.text = file.read()
-        self.programs = set()
-        self.name = ""
-
-    def change(self, text, name):
-        """Programs from now on have this text of lmc.h; they are told apart by the name."""
         with open(os.path.join(self.root, "lmc.h"), "w") as file:
             file.write(text)
-        self.name = name
 
-    def compile(self, build, source, output):
-        compiler = BUILDS[build][0]
-        result = subprocess.run(compiler + ["-std=c99", "-w", "-c", source, "-o", output], cwd=self.root, stderr=subprocess.PIPE, universal_newlines=True)
-        if result.returncode != 0:
-            sys.exit("%s does not compile (%s):\n%s" % (source, self.name, result.stderr[:4000]))
+    def remove(self):
+        shutil.rmtree(self.root)
+
+    def make(self, command, output):
+        with Library.making[output]:
+            if os.path.exists(output):
+                return
+            result = subprocess.run(command + ["-o", output + ".new"], cwd=self.root, stderr=subprocess.PIPE, universal_newlines=True)
+            if result.returncode != 0:
+                raise RuntimeError("%s does not compile (%s):\n%s" % (command[-1], self.name, result.stderr[:4000]))
+            os.rename(output + ".new", output)
 
     def program(self, build, name):
-        """The path of a test program of this build, with the library as it is now."""
+        """The command that runs a test program of this build with this library."""
         compiler, link, emulator = BUILDS[build]
-        out = os.path.join(self.root, build)
-        os.makedirs(out, exist_ok=True)
-        library, test, program = [os.path.join(out, file) for file in ("lmc%s.o" % self.name, name + ".o", name + self.name)]
-        if program not in self.programs:
-            if library not in self.programs:
-                self.compile(build, "tests/t_lmc.c", library)
-                self.programs.add(library)
-            if not os.path.exists(test):
-                self.compile(build, "tests/%s.c" % (name if name == "vectors" else "test_" + name), test)
-            subprocess.run(compiler + link + [test, library, "-o", program, "-lm", "-pthread"], check=True)
-            self.programs.add(program)
+        compile = compiler + ["-std=c99", "-w", "-c"]
+        library, program = [os.path.join(self.root, "%s-%s" % (build, file)) for file in ("lmc.o", name)]
+        test = os.path.join(OUT, "tree", "%s-%s.o" % (build, name))  # the same with all libraries
+        self.make(compile + ["tests/t_lmc.c"], library)
+        self.make(compile + ["tests/%s.c" % (name if name in ("vectors", "digest") else "test_" + name)], test)
+        self.make(compiler + link + [test, library, "-lm", "-pthread"], program)
         return emulator + [program]
 
     def run(self, suite, number=0):
         """How the suite fails: in words, or None."""
         build, name = suite.split(":")
-        quick = name.endswith("-")
-        name = name.rstrip("-")
+        speed, name = name[-1], name.rstrip("-~")
         command = self.program(build, name)
+        environment = dict(os.environ, LMC_TEST_QUICK="1" if speed == "-" else "", LMC_TEST_BRIEF="1" if speed == "~" else "", LMC_BUG=str(number),
+                           ASAN_OPTIONS="allocator_may_return_null=1")
         if name == "vectors":
             command = [sys.executable, "-u", os.path.join(self.root, "tests", "vectors.py")] + command
-        environment = dict(os.environ, LMC_TEST_QUICK="1" if quick else "", LMC_BUG=str(number), ASAN_OPTIONS="allocator_may_return_null=1")
+        if name == "digest":
+            return self.run_digest(command, environment)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, cwd=self.root, errors="replace")
         hung = []
         timer = threading.Timer(HANG, lambda: (hung.append(1), process.kill()))
@@ -1288,31 +1317,51 @@ class Tree:
             return ("signal %d: " % -status if status < 0 else "exit status %d: " % status) + last
         return None
 
+    def run_digest(self, command, environment):
+        """On each tier, as suite digests of tests/run does."""
+        tiers = subprocess.run(command + ["--tiers"], stdout=subprocess.PIPE, universal_newlines=True, env=dict(environment, LMC_BUG="0")).stdout.split()
+        with open(os.path.join(ROOT, "tests", "digests.txt")) as file:
+            wanted = file.read()
+        for tier in tiers:
+            try:
+                result = subprocess.run(command + ["5"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", timeout=HANG,
+                                        env=dict(environment, LMC_TEST_TIER=tier))
+            except subprocess.TimeoutExpired:
+                return "hangs"
+            if result.returncode != 0 or result.stdout != wanted:
+                return "digests of tier %s, exit status %d" % (tier, result.returncode)
+        return None
 
-def try_bug(tree, bug, number, suites):
-    name, group, old, new = bug
+
+def try_bug(library, number, suites):
+    """Tries the suites until one fails."""
+    name, group, old, new = BUGS[number - 1]
     start = time.time()
     result = {"name": name, "group": group, "old": old, "new": new, "suite": None, "how": "", "tried": []}
     for suite in suites:
-        how = tree.run(suite, number)
+        how = library.run(suite, number)
         result["tried"].append(suite)
         if how:
-            result["suite"], result["how"] = suite.rstrip("-"), how
+            result["suite"], result["how"] = suite, how
             break
     result["seconds"] = round(time.time() - start, 1)
     return result
 
 
-def check_bugs(text):
-    wrong = 0
-    names = set()
-    for name, group, old, new in BUGS:
-        n = text.count(old)
-        if n != 1 or old == new or name in names or group not in FIRST:
-            print("%s: %s" % (name, "its text is there %d times" % n if n != 1 else "name twice, unknown group or no change"))
-            wrong += 1
+def find_bugs(text):
+    """{number: span} of those whose text is there; what is wrong with the others is told."""
+    places, lost, names = {}, [], set()
+    for number, (name, group, old, new) in enumerate(BUGS, 1):
+        found = find(text, old)
+        if len(found) == 1:
+            places[number] = found[0]
+        else:
+            lost.append("%s: its text is there %d times" % (name, len(found)))
+        assert TOKEN.findall(old) != TOKEN.findall(new) and name not in names and group in FIRST, name
         names.add(name)
-    return wrong == 0
+    if lost:
+        print("%d of %d bugs are left out, as lmc.h has changed:\n  %s" % (len(lost), len(BUGS), "\n  ".join(lost)), flush=True)
+    return places
 
 
 def write_table(results):
@@ -1332,60 +1381,92 @@ def write_table(results):
 
 def main():
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+    if options.keys() - {"list", "first", "suites", "survivors", "results", "again", "jobs"}:
+        sys.exit(__doc__)
     os.makedirs(OUT, exist_ok=True)
-    tree = Tree()
-    if not check_bugs(tree.text):
-        return 2
-    woven_text, woven = weave(tree.text, BUGS)
-    passed = set()
-    store = os.path.join(OUT, "results.json")
+    with open(os.path.join(ROOT, "lmc.h")) as file:
+        text = file.read()
+    places = find_bugs(text)
+    woven_text, woven = weave(text, BUGS, places)
+    if "list" in options:
+        print("\n".join("%-12s %s%s" % (BUGS[n - 1][1], BUGS[n - 1][0], "" if n in woven else "  (compiled alone)") for n in places))
+        return 0
+    store = os.path.join(OUT, options.get("results", "results.json"))
     results = {}
     if os.path.exists(store):
         with open(store) as file:
             results = json.load(file)
-    for name, result in list(results.items()): # of bugs as they are now
+    for name, result in list(results.items()):  # of bugs as they are now
         if [result["group"], result["old"], result["new"]] not in [list(bug[1:]) for bug in BUGS if bug[0] == name]:
             del results[name]
-    numbers = [n for n, bug in enumerate(BUGS, 1) if not words or any(word in bug[0] or word == bug[1] for word in words)]
-    if "--survivors" in sys.argv:
-        numbers = [n for n in numbers if not results.get(BUGS[n - 1][0], {}).get("suite")]
-    if "--list" in sys.argv:
-        print("\n".join("%-12s %s%s" % (BUGS[n - 1][1], BUGS[n - 1][0], "" if n in woven else "  (compiled alone)") for n in numbers))
-        return 0
-    for number in sorted(numbers, key=lambda n: (n not in woven, BUGS[n - 1][1] in ("encode", "delta"), n)):
-        bug = BUGS[number - 1]
-        if number in woven:
-            if tree.name != "_all":
-                tree.change(woven_text, "_all")
-        else:
-            tree.change(tree.text.replace(bug[2], bug[3]), "_%d" % number)
-        suites = suites_of(bug[1])
-        for word in sys.argv[1:]:
-            if word == "--first":
-                suites = FIRST[bug[1]]
-            elif word.startswith("--suites="):
-                suites = word[9:].split(",")
-        tried = results.get(bug[0], {}).get("tried", []) if "--survivors" in sys.argv else []
-        suites = [suite for suite in suites if suite not in tried]
-        if not suites:
-            continue
-        for suite in suites[:1] if number in woven else []: # the tests as they are must pass
-            if suite not in passed:
-                start = time.time()
-                how = tree.run(suite)
-                if how:
-                    sys.exit("%s fails without a bug: %s" % (suite, how))
-                passed.add(suite)
-                print("%-18s %5.1f s, without a bug" % (suite, time.time() - start), flush=True)
-        result = try_bug(tree, bug, number, suites)
-        result["tried"] = tried + result["tried"]
-        results[bug[0]] = result
-        print("%-18s %5.1f s  %s%s" % (result["suite"] or "NOT CAUGHT", result["seconds"], bug[0], "  [%s]" % result["how"][:90] if result["suite"] else ""), flush=True)
-        with open(store, "w") as file:
-            json.dump(results, file, indent=1)
+    numbers = [n for n in places if not words or any(word in BUGS[n - 1][0] or word == BUGS[n - 1][1] for word in words)]
+    todo = {}
+    for n in numbers:
+        name, group = BUGS[n - 1][:2]
+        suites = suites_of(group)
+        if "first" in options:
+            suites = FIRST[group]
+        elif options.get("suites") == "check":
+            suites = check_suites_of(group)
+        elif "suites" in options:
+            suites = options["suites"].split(",")
+        result = results.get(name)
+        if "again" not in options and result:  # a run goes on where the last one ended
+            suites = [] if result["suite"] else [suite for suite in suites if suite not in result["tried"]]
+        if suites:
+            todo[n] = suites
+    if "survivors" in options:
+        todo = {n: suites for n, suites in todo.items() if BUGS[n - 1][0] in results}
+    together = Library("together", woven_text)
+    clean, lock = {}, threading.Lock()
+
+    def attempt(n):
+        name = BUGS[n - 1][0]
+        library = together if n in woven else Library("alone-%d" % n, put(text, places[n], BUGS[n - 1][3]))
+        try:
+            for suite in todo[n]:  # the tests as they are must pass
+                with lock:
+                    if suite not in clean:
+                        clean[suite] = together.run(suite)
+                    if clean[suite]:
+                        raise RuntimeError("%s fails without a bug: %s" % (suite, clean[suite]))
+            result = try_bug(library, n, todo[n])
+        finally:
+            if library is not together:
+                library.remove()
+        with lock:
+            result["tried"] = results.get(name, {}).get("tried", []) + result["tried"]
+            results[name] = result
+            print("%-18s %5.1f s  %s%s" % (result["suite"] or "NOT CAUGHT", result["seconds"], name, "  [%s]" % result["how"][:90] if result["suite"] else ""), flush=True)
+            with open(store, "w") as file:
+                json.dump(results, file, indent=1)
+
+    with concurrent.futures.ThreadPoolExecutor(int(options.get("jobs", "2"))) as pool:
+        futures = [pool.submit(attempt, n) for n in sorted(todo, key=lambda n: (n not in woven, n))]
+        for future in concurrent.futures.as_completed(futures):
+            if future.exception():
+                for other in futures:
+                    other.cancel()
+                sys.exit(str(future.exception()))
     share = write_table([results[bug[0]] for bug in BUGS if bug[0] in results])
     print("%.1f %% caught" % share)
+    compare(os.path.join(OUT, "results.json"), store)
     return share < 95
+
+
+def compare(all_path, path):
+    """How many of those that the whole suite catches these suites catch, if both have been run."""
+    if path == all_path or not os.path.exists(all_path):
+        return
+    with open(all_path) as file, open(path) as other:
+        whole, part = json.load(file), json.load(other)
+    both = [name for name in whole if name in part and (whole[name]["suite"] or part[name]["suite"])]
+    n = sum(1 for name in both if part[name]["suite"])
+    print("of %d that any suite catches, these catch %d: %.1f %%" % (len(both), n, 100.0 * n / max(1, len(both))))
+    for name in both:
+        if not part[name]["suite"]:
+            print("  not %s (%s)" % (name, whole[name]["suite"]))
 
 
 if __name__ == "__main__":

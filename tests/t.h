@@ -51,8 +51,9 @@ void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 extern long t_passed, t_failed;
 extern char t_about[240]; /* what is being tried: printed with a failure */
 /* How much is tried: more with --long; less with LMC_TEST_QUICK, for emulators and sanitizers; of
- * that a tenth with LMC_TEST_BRIEF, for `make check`, which sets t_quick, too. */
-extern int t_long, t_quick, t_brief;
+ * that a tenth with LMC_TEST_BRIEF, for `make check`, which sets t_quick, too; and of that half, of
+ * blocks and tensors alone, with LMC_TEST_BRIEF=kernels, for an emulated tier. */
+extern int t_long, t_quick, t_brief, t_kernels_only;
 
 static inline void t_note(const char *format, ...)
 {
@@ -101,6 +102,7 @@ static inline void t_begin(int argc, char **argv)
     }
     t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
     t_brief = t_is_set("LMC_TEST_BRIEF");
+    t_kernels_only = t_brief && strcmp(getenv("LMC_TEST_BRIEF"), "kernels") == 0;
     t_quick = t_brief || t_is_set("LMC_TEST_QUICK");
     for (i = 0; tier != NULL && i < LMC_TIER_COUNT; i++)
         if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) {

@@ -252,4 +252,21 @@ static inline double t_entropy(const uint8_t *data, size_t size, enum lmc_dtype 
     return total;
 }
 
+/* -- as what quantisers are fitted to -- */
+
+static inline enum lmc_status t_read_elements(void *user, uint64_t offset, void *dst, size_t size)
+{
+    memcpy(dst, (const uint8_t *)user + offset, size);
+    return LMC_OK;
+}
+
+static inline lmc_elements t_elements(void *data, size_t size)
+{
+    lmc_elements elements;
+    elements.read = t_read_elements;
+    elements.user = data;
+    elements.size = size;
+    return elements;
+}
+
 #endif

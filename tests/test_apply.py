@@ -407,7 +407,7 @@ class Refusals(ApplyCase):
                     identity = {k: self.listing("d%d" % k) for k in (1, 2)}
                     text = p.stderr.decode()
                     self.assertIn(identity[1]["base_identity"][:16], text)
-                    self.assertIn("then called 's0'", text)
+                    self.assertIn("(named 's0' when this delta was made)", text)
                     self.assertIn("nothing was changed", text)
                     if name == "s2":
                         self.assertIn("lmc: s2: is " + identity[2]["identity"][:16], text)

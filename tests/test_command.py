@@ -869,7 +869,7 @@ class Directories(Case):
     def test_output_inside_of_the_directory(self):
         self.write("d/x", b"x")
         self.lmc("d", "-o", "d/s.lmc")
-        self.refuses("d", "-f", "-o", "d/s.lmc", code=1, says="is the output, too")
+        self.refuses("d", "-f", "-o", "d/s.lmc", code=1, says="output and input are the same file")
 
     def test_directory_misuse(self):
         self.write("d/x", b"x")
@@ -906,14 +906,14 @@ class Directories(Case):
             self.write("d/" + name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
             self.refuses("d/" + name, code=1, says="--opaque")
         self.write("d/good.safetensors", safetensors([("w", "BF16", [9], bf16(9))]))
-        text = self.lmc("d", says="d/sub/model.safetensors: is no valid safetensors file").stderr.decode()
+        text = self.lmc("d", says="d/sub/model.safetensors: is not a valid safetensors file").stderr.decode()
         self.assertEqual(text.count("stored as plain bytes"), 3)
         self.lmc("-d", "d.lmc", "-o", "e")
         self.assertEqual({f: self.read("e/" + f) for f in self.tree("e") if "." in f}, {f: self.read("d/" + f) for f in self.tree("d") if "." in f})
         self.assertEqual([len(f["tensors"]) for f in self.listing("d.lmc")["files"] if f["kind"] == "file"], [1, 0, 0, 0])
         self.lmc("-qf", "d")
         self.lmc("-f", "--opaque", "d")
-        self.lmc("-r", "d", says="d/y.npy: is no valid NumPy file")
+        self.lmc("-r", "d", says="d/y.npy: is not a valid NumPy file")
         self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
 
     def test_broken_file_name_is_shown_without_control_characters(self):
@@ -1518,7 +1518,7 @@ class Bases(Case):
         self.lmc("new", "--base", "old")
         self.lmc("old")
         text = self.lmc("-l", "new.lmc").stdout.decode()
-        self.assertIn("base     %s, 1 delta deep, then called old\n" % self.identity("old.lmc"), text)
+        self.assertIn("base     %s, 1 delta deep (named old when this delta was made)\n" % self.identity("old.lmc"), text)
         self.assertNotIn("base", self.lmc("-l", "old.lmc").stdout.decode())
         o = self.listing("old.lmc")
         self.assertEqual((o["chain_depth"], "base_identity" in o), (0, False))
@@ -1556,7 +1556,7 @@ class Bases(Case):
         self.assertEqual(self.lmc("cat", *chain, "4.safetensors.lmc", "w[70000:70010]").stdout, data[4][140000:140020])
         self.assertEqual(self.lmc("-dc", *chain, stdin=self.read("4.safetensors.lmc")).stdout, want)
         self.refuses("-d", "-o", "out", "4.safetensors.lmc", chain[0], chain[1], chain[2], code=4,
-                     says="3.safetensors.lmc: needs the base %s, then called '2.safetensors.lmc'" % self.identity("2.safetensors.lmc")[:16])
+                     says="3.safetensors.lmc: needs the base %s (named '2.safetensors.lmc' when this delta was made)" % self.identity("2.safetensors.lmc")[:16])
         self.write("new.safetensors", safetensors([("w", "BF16", [300000], self.w2)]))
         self.refuses("new.safetensors", "--base", "3.safetensors.lmc", code=4, says="3.safetensors.lmc: needs the base ")
         # snapshots of one content, each a delta against the other
@@ -1575,7 +1575,7 @@ class Bases(Case):
         shutil.copytree(self.path("old"), self.path("less"))
         os.unlink(self.path("less/config.json"))
         self.lmc("flipped")
-        want = "needs the base %s, then called 'old'" % self.identity("old.lmc")[:16]
+        want = "needs the base %s (named 'old' when this delta was made)" % self.identity("old.lmc")[:16]
         given = self.identity("flipped.lmc")[:16]
         for args in ((), ("--base", "flipped"), ("--base", "flipped.lmc"), ("--base", "less"), ("--base", "new.lmc"), ("--base", "nowhere"),
                      ("--base", "less", "--base", "flipped")):
@@ -1668,7 +1668,7 @@ class Bases(Case):
         self.write("broken/x.safetensors", b"no header")
         self.lmc("new", "-f", "--base", "broken", says="stored as plain bytes")
         self.lmc("-t", "new.lmc", "--base", "broken", says="stored as plain bytes")
-        self.lmc("new", "-f", "--base", "broken/x.safetensors", code=1, says="is no valid safetensors file")
+        self.lmc("new", "-f", "--base", "broken/x.safetensors", code=1, says="is not a valid safetensors file")
 
     def test_long_more_than_4_gb(self):
         if not LONG:
@@ -2042,9 +2042,9 @@ class Failures(Case):
         os.link(self.path("a"), self.path("b"))
         os.symlink("a", self.path("c"))
         for out in ("a", "./a", "b", "c"):
-            self.refuses("-f", "a", "-o", out, code=1, says="is the input, too")
+            self.refuses("-f", "a", "-o", out, code=1, says="output and input are the same file")
         with open(self.path("a"), "ab") as f:
-            self.lmc("-c", "a", stdout=f, code=1, says="standard output is the input")
+            self.lmc("-c", "a", stdout=f, code=1, says="standard output and input are the same file")
         self.assertEqual(self.read("a"), b"hello")
 
     def test_full_device(self):

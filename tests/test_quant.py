@@ -422,9 +422,9 @@ class Rules(Quant):
         self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "nowhere", code=1, says="nowhere: cannot open it")
         self.refuses("a.safetensors", "-o", "x.lmc", "--quant", code=2)
         for verb in (["-d"], ["-t"], ["-l"]):
-            self.refuses(*verb, "x.lmc", "--quant", "*=bits:8", code=2, says="are for compressing")
+            self.refuses(*verb, "x.lmc", "--quant", "*=bits:8", code=2, says="--quant is for compressing")
         for verb in ("fold", "rebase", "verify", "diff", "cat", "apply"):
-            self.refuses(verb, "x.lmc", "y", "--quant", "*=bits:8", code=2, says="are for compressing")
+            self.refuses(verb, "x.lmc", "y", "--quant", "*=bits:8", code=2, says="--quant is for compressing")
 
     def test_policy_file(self):
         self.checkpoint(layers=1)
@@ -696,7 +696,7 @@ class Deltas(Quant):
         self.lmc("series", "s", "verify")
         self.assertEqual(self.listing("s/s2.lmc")["identity"], identity)
         self.assertEqual(self.losses(self.listing("s/s2.lmc")), losses)
-        self.lmc("series", "s", "list", "--quant", "*=bits:8", code=2, says="does not take one of these options")
+        self.lmc("series", "s", "list", "--quant", "*=bits:8", code=2, says="does not take --quant")
         # what is left of a source goes only if its snapshot has all of it
         self.refuses("series", "s", "add", "--rm", "s2", code=1, says="exp_avg_sq.safetensors: differs from its snapshot; nothing was removed")
         self.lmc("series", "s", "restore", "s2", "-q", "-o", "r")

@@ -1895,6 +1895,7 @@ int main(int argc, char **argv)
     test_tensors();
     test_far_updates();
     test_uneven_losses();
+    if (t_kernels_only) return t_end();
     test_damage();
     test_snapshots();
     test_deltas();

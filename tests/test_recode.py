@@ -154,10 +154,10 @@ class Fold(Chain):
         identity = {k: self.listing("s%02d.lmc" % k)["identity"][:16] for k in (0, 2, 3, 5)}
         refuse = lambda *args, **more: self.refuses("fold", *args, "-o", "x.lmc", **more).stderr.decode()
         text = refuse("--base", "s00.lmc", *self.names([1, 2, 4]), code=4)
-        self.assertIn("s04.lmc: needs the base %s, then called 's03.lmc'; given: s00.lmc is %s, " % (identity[3], identity[0]), text)
+        self.assertIn("s04.lmc: needs the base %s (named 's03.lmc' when this delta was made); given: s00.lmc is %s, " % (identity[3], identity[0]), text)
         self.assertIn("s02.lmc is %s" % identity[2], text)
         text = refuse("--base", "s02.lmc", *self.names([1]), code=4)
-        self.assertIn("s01.lmc: needs the base %s, then called 's00.lmc'; given: s02.lmc is %s" % (identity[0], identity[2]), text)
+        self.assertIn("s01.lmc: needs the base %s (named 's00.lmc' when this delta was made); given: s02.lmc is %s" % (identity[0], identity[2]), text)
         text = refuse("--base", "s05.lmc", *self.names([6, 7]), code=4)  # whose own base is not there
         self.assertIn("s05.lmc: needs the base ", text)
         refuse("--base", "nowhere", *self.names([1]), code=4, says="nowhere: the base cannot be opened")

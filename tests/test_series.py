@@ -516,11 +516,11 @@ class Verbs(SeriesCase):
 class Refusals(SeriesCase):
     def test_usage(self):
         self.add("a", model(bf16(50), 0))
-        for args, says in ((["series"], "usage: lmc series DIR VERB"), (["series", "s"], "usage: lmc series DIR VERB"), (["series", "s", "what"], "is no verb"),
+        for args, says in ((["series"], "usage: lmc series DIR VERB"), (["series", "s"], "usage: lmc series DIR VERB"), (["series", "s", "what"], "unknown series command"),
                            (["series", "s", "add"], "usage: lmc series DIR add"), (["series", "s", "add", "a", "b"], "wrong number"),
                            (["series", "s", "list", "x"], "wrong number"), (["series", "s", "restore"], "wrong number"), (["series", "s", "cat"], "wrong number"),
                            (["series", "s", "gc", "x"], "wrong number"), (["series", "s", "keep"], "wrong number"), (["series", "s", "watch"], "wrong number"),
-                           (["series", "s", "list", "--rm"], "does not take one of these options"), (["series", "s", "gc", "--every", "3"], "does not take"),
+                           (["series", "s", "list", "--rm"], "does not take --rm"), (["series", "s", "gc", "--every", "3"], "does not take"),
                            (["series", "s", "add", "--base", "a", "a"], "does not take"), (["series", "s", "add", "-r", "a"], "does not take"),
                            (["series", "s", "list", "--npy"], "does not take"), (["series", "s", "restore", "--max", "a"], "does not take"),
                            (["series", "s", "add", "-o", "x", "a"], "does not take"), (["series", "s", "verify", "--json"], "does not take"),
@@ -552,7 +552,7 @@ class Refusals(SeriesCase):
         os.rename(self.path("pipe"), self.path("d/pipe"))
         self.denies("add", "d", code=1, says="neither a file nor a directory")
         self.write("bad.safetensors", b"no header")
-        self.denies("add", "bad.safetensors", code=1, says="is no valid safetensors file")
+        self.denies("add", "bad.safetensors", code=1, says="is not a valid safetensors file")
         self.assertEqual(self.entries()[-1]["name"], "a")
         self.write("s/b.lmc", b"mine")
         self.write("b", b"1")
@@ -952,7 +952,7 @@ class Watch(SeriesCase):
         self.put_in("c.safetensors", model(bf16(100), 3))
         del self.want["c"]
         self.want["c"] = model(bf16(100), 3)
-        self.once("--rm", code=1, says="bad.safetensors: is no valid safetensors file")
+        self.once("--rm", code=1, says="bad.safetensors: is not a valid safetensors file")
         self.check_all()
         self.assertEqual(os.listdir(self.path("in")), ["bad.safetensors"])
         self.write("s/series.json", b"{}")

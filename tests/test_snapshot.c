@@ -1188,6 +1188,21 @@ static void test_count_written(void)
     free(data);
 }
 
+/* A snapshot of one file of file->size bytes. */
+static int write_file(lmc_memory *out, const lmc_writer_options *options, const lmc_file *file,
+                      enum lmc_dtype dtype, const uint8_t *data)
+{
+    const lmc_sink sink = lmc_make_memory_sink(out);
+    lmc_writer *writer = NULL;
+    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, options), LMC_OK)) return 0;
+    CHECK_STATUS(lmc_begin_file(writer, file, dtype), LMC_OK);
+    CHECK_STATUS(lmc_write_bytes(writer, data, (size_t)file->size), LMC_OK);
+    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    return 1;
+}
+
 /* Small neighbours are coded as what they are: together in a file they take about as much as each
  * alone. */
 static void test_neighbours(void)
@@ -1203,8 +1218,6 @@ static void test_neighbours(void)
     t_note("neighbours");
     for (i = 0; i <= N; i++) { /* each, then all */
         lmc_memory out;
-        lmc_sink sink = lmc_make_memory_sink(&out);
-        lmc_writer *writer = NULL;
         lmc_tensor one;
         lmc_file file;
         memset(&out, 0, sizeof out);
@@ -1228,17 +1241,11 @@ static void test_neighbours(void)
             file.tensors = tensors;
             file.size = offset;
         }
-        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) break;
-        CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-        CHECK_STATUS(lmc_write_bytes(writer, i < N ? data + offset : data, (size_t)file.size),
-                     LMC_OK);
-        CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-        CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+        if (!write_file(&out, NULL, &file, LMC_AUTO, i < N ? data + offset : data)) break;
         if (i < N) {
             alone += out.size;
             offset += file.size;
         } else CHECK(out.size < alone);
-        lmc_free_writer(writer);
         lmc_free_memory(&out);
     }
     free(data);
@@ -1250,20 +1257,13 @@ static void test_gap(void)
 {
     static const uint8_t content[4096] = {0};
     lmc_memory good, bad;
-    lmc_sink sink = lmc_make_memory_sink(&good);
-    lmc_writer *writer = NULL;
     lmc_file file;
     int what;
     memset(&good, 0, sizeof good);
     memset(&file, 0, sizeof file);
     file.path = "f";
     file.size = sizeof content;
-    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
-    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-    CHECK_STATUS(lmc_write_bytes(writer, content, sizeof content), LMC_OK);
-    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
+    if (!write_file(&good, NULL, &file, LMC_AUTO, content)) return;
     /* as it is; with a gap; in which the block is longer, as the index has it */
     for (what = 0; what < 3; what++) {
         const size_t gap = what ? 8 : 0, index_at = t_load32(good.data + good.size - 40),
@@ -1320,8 +1320,6 @@ static void test_refused_file(void)
     static const uint8_t content[64] = {0};
     const uint64_t shape = sizeof content;
     lmc_memory out;
-    lmc_sink sink = lmc_make_memory_sink(&out);
-    lmc_writer *writer = NULL;
     lmc_reader *reader = NULL;
     lmc_reader_options options;
     lmc_source source;
@@ -1346,12 +1344,7 @@ static void test_refused_file(void)
     file.n_tensors = 1;
     file.tensors = &tensor;
     t_note("a refused file");
-    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
-    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-    CHECK_STATUS(lmc_write_bytes(writer, content, sizeof content), LMC_OK);
-    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
+    if (!write_file(&out, NULL, &file, LMC_AUTO, content)) return;
     index = out.data + t_load32(out.data + out.size - 40);
     head = index + 24 + 48 + 8;
     t_store32(head + 24 + 36 + 1, 1); /* the tensor begins at 1: it would end behind the file */
@@ -1385,8 +1378,6 @@ static void test_full_wave(void)
         const uint64_t shape = size;
         lmc_writer_options options;
         lmc_memory out;
-        lmc_sink sink = lmc_make_memory_sink(&out);
-        lmc_writer *writer = NULL;
         lmc_file file;
         size_t k;
         if (!tensors || !names) abort();
@@ -1407,13 +1398,7 @@ static void test_full_wave(void)
             tensors[k].offset = k * size;
             tensors[k].size = size;
         }
-        if (CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) {
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_write_bytes(writer, data, n * size), LMC_OK);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-            lmc_free_writer(writer);
-        }
+        write_file(&out, &options, &file, LMC_AUTO, data);
         lmc_free_memory(&out);
         free(data);
         free(tensors);
@@ -1480,8 +1465,6 @@ static void test_close_twins(void)
     for (i = 0; i < 2; i++) { /* without and with what they know of each other */
         lmc_writer_options options;
         lmc_memory out;
-        lmc_sink sink = lmc_make_memory_sink(&out);
-        lmc_writer *writer = NULL;
         lmc_file file;
         memset(&out, 0, sizeof out);
         memset(&file, 0, sizeof file);
@@ -1493,13 +1476,8 @@ static void test_close_twins(void)
         file.size = 2 * size;
         file.n_tensors = 2;
         file.tensors = tensors;
-        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) break;
-        CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-        CHECK_STATUS(lmc_write_bytes(writer, data, 2 * size), LMC_OK);
-        CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-        CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+        if (!write_file(&out, &options, &file, LMC_AUTO, data)) break;
         written[i] = out.size;
-        lmc_free_writer(writer);
         { /* what is read back has been written */
             lmc_stream stream = lmc_make_memory_stream(&out);
             lmc_restore_options restore;
@@ -1529,8 +1507,6 @@ static void test_window(void)
     uint8_t *const data = make(size, T_GAUSS, LMC_F32), got[100];
     lmc_writer_options options;
     lmc_memory out;
-    lmc_sink sink = lmc_make_memory_sink(&out);
-    lmc_writer *writer = NULL;
     lmc_reader *reader = NULL;
     lmc_source source;
     lmc_base base;
@@ -1543,12 +1519,7 @@ static void test_window(void)
     file.path = "f";
     file.size = size;
     t_note("window");
-    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) return;
-    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
-    CHECK_STATUS(lmc_write_bytes(writer, data, size), LMC_OK);
-    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
+    if (!write_file(&out, &options, &file, LMC_F32, data)) return;
     out.data[out.size / 5 * 3] ^= 1; /* in the second window, behind its first blocks */
     source = lmc_make_memory_source(&out);
     if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {

@@ -450,7 +450,7 @@ class Errors(StatsCase):
         self.write("short.lmc", data[:-1])
         self.refuses("stats", "short.lmc", code=3, says="short.lmc: ")
         self.write("bad.safetensors", self.read("a.safetensors")[:-1])
-        self.refuses("stats", "a.safetensors", "bad.safetensors", code=1, says="bad.safetensors: is no valid safetensors file")
+        self.refuses("stats", "a.safetensors", "bad.safetensors", code=1, says="bad.safetensors: is not a valid safetensors file")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced
 first asked for, so that every file stands behind what it includes. A file that the frame includes within an #if of
 its own (LMC_NO_SNAPSHOT) must find all that it includes in front of that: it would pull it into the #if. Files keep
 their text; only their own #include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+
+A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once for each tier. Its
+comments are kept the first time only.
 """
 import os
 import re
@@ -16,6 +19,7 @@ import sys
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SRC = os.path.join(TOP, "src")
 INCLUDE = re.compile(r'#include "(.+)"$')
+COMMENT_LINES = re.compile(r"^ */\*.*?\*/\n", re.M | re.S)
 
 
 def expand(name, done):
@@ -28,6 +32,8 @@ def expand(name, done):
         depth += line.startswith("#if") - line.startswith("#endif")
         if not include:
             own.append(line)
+        elif include[1].endswith(".inl"):
+            own += expand_template(include[1], done)
         elif name.endswith(".in"):  # the frame's own lines stay where they are
             n_done = len(done)
             own += expand(include[1], done)
@@ -45,10 +51,22 @@ def expand(name, done):
     return out + ["/* == %s %s */" % (name, "=" * (93 - len(name))), ""] + text.split("\n") + [""]
 
 
+def expand_template(name, done):
+    with open(os.path.join(SRC, name), encoding="ascii") as f:
+        text = f.read().strip("\n")
+    if name in done:
+        text = COMMENT_LINES.sub("", text + "\n").strip("\n")
+    else:
+        done.append(name)
+    return ["/* -- %s -- */" % name] + text.split("\n") + ["/* -- */"]
+
+
 def contents(names):
     """' *   floor     file file ...' for each folder, in the order of the files."""
     floors = {}
     for name in names:
+        if name.endswith(".inl"):
+            continue
         floor, _, file = name.rpartition("/")
         floors.setdefault(floor or "interface", []).append(file.removesuffix(".h"))
     lines = []

@@ -15,20 +15,26 @@
 #include "../input/opened.h"
 
 struct archive;
+struct policy;
 struct rule;
 struct source;
+
+/* How a snapshot is coded. */
+struct coding {
+    enum lmc_level level;        /* --max */
+    int no_twins;                /* --no-twins */
+    const struct policy *policy; /* --quant and --policy; may have no rules */
+};
 
 /* What becomes of a tensor of a snapshot that is made. */
 struct choice {
     const lmc_tensor *tensor;
     size_t member; /* the file that it belongs to */
     struct meaning meaning;
-    const struct rule *rule; /* NULL: there is none, and it is stored as it is */
-    int is_wanted;           /* to be quantised */
-    struct choice
-        *partner; /* of a first moment, the second, and the other way round; NULL: there is none */
-    const struct choice
-        *weight; /* of a moment: what it belongs to, for the user; NULL: not found */
+    const struct rule *rule;     /* NULL: there is none, and it is stored as it is */
+    int is_wanted;               /* to be quantised */
+    struct choice *partner;      /* of a first moment, the second, and the other way round; NULL */
+    const struct choice *weight; /* of a moment: what it belongs to, for the user; NULL */
     lmc_quantizer *quantizer;
     int has_second; /* and the tensor is coded with that */
     lmc_twin second;
@@ -48,6 +54,7 @@ struct member {
 };
 
 struct members {
+    const struct coding *coding;
     struct member *list;
     size_t n;
     lmc_twin *twins; /* storage; NULL: there are none */
@@ -66,6 +73,7 @@ enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *ds
 /* What a member is called where names are matched: a lone file has no path in its snapshot. */
 const char *name_of_member(const struct member *member);
 
+/* Gives each tensor a choice that says nothing yet. Freed with the members. */
 void make_choices(struct members *m);
 
 /* Adds what is open, or looked at; path: in the snapshot. Takes its tensors. */

@@ -9,6 +9,8 @@
 struct members;
 struct policy;
 
+/* Finds what each tensor is by its name, pairs the moments, and finds their weights. The choices
+ * have been made. */
 void find_meanings(struct members *m, const struct policy *p);
 
 #endif

@@ -59,7 +59,6 @@ struct policy {
     size_t n_moments;
     int is_max;
     unsigned log2_block; /* 0: the default */
-    int is_given;        /* though it may say nothing */
 };
 
 void free_policy(struct policy *p);
@@ -67,8 +66,11 @@ void free_policy(struct policy *p);
 /* Whether some rule asks for less than all. */
 int is_lossy(const struct policy *p);
 
+/* Adds a rule. where: "--quant", or the file and line, for messages. CODE_OK, or CODE_USAGE,
+ * reported. */
 int add_rule(struct policy *p, const char *text, const char *where);
 
+/* Adds what the file at path says. CODE_OK, or what was reported. */
 int read_policy(struct policy *p, const char *path);
 
 #endif

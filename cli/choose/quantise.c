@@ -14,7 +14,7 @@
 #include "roles.h"
 #include "../format/tensors.h"
 #include "../input/opened.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
@@ -87,17 +87,18 @@ static int may_need_second(const struct choice *c)
            c->rule->measure != LMC_MEASURE_RELATIVE;
 }
 
-size_t choose_all(struct members *m, int can_refer, const struct options *o)
+size_t choose_all(struct members *m, int can_refer)
 {
+    const struct policy *policy = m->coding->policy;
     size_t n = 0;
-    if (o->policy->n_rules == 0) return 0;
+    if (policy->n_rules == 0) return 0;
     make_choices(m);
-    find_meanings(m, o->policy);
+    find_meanings(m, policy);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             struct choice *c = &m->list[i].choices[k];
             const char *obstacle = NULL;
-            c->rule = find_rule(o->policy, name_of_member(&m->list[i]), c->tensor, c->meaning.role);
+            c->rule = find_rule(policy, name_of_member(&m->list[i]), c->tensor, c->meaning.role);
             if (c->rule) obstacle = find_obstacle(c);
             c->is_wanted = c->rule && !obstacle;
             n += (size_t)c->is_wanted;
@@ -191,7 +192,7 @@ static void explain_quantizer(struct choice *c, const char *why)
     set_reason(c, text);
 }
 
-static void say_choice(const struct choice *c, const struct members *m, const struct options *o)
+static void say_choice(const struct choice *c, const struct members *m, const struct common *o)
 {
     const char *path = name_of_member(&m->list[c->member]);
     lmc_quantizer_info info;
@@ -315,7 +316,7 @@ static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
     return CODE_OK;
 }
 
-int fit_quantizers(struct members *m, size_t number, const struct options *o)
+int fit_quantizers(struct members *m, size_t number, const struct common *o)
 {
     struct member *member = &m->list[number];
     int code = CODE_OK;

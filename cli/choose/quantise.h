@@ -15,20 +15,22 @@
 
 struct choice;
 struct members;
-struct options;
+struct common;
 
 /* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored
  * can be read again. Returns how many are to be quantised. */
-size_t choose_all(struct members *m, int can_refer, const struct options *o);
+size_t choose_all(struct members *m, int can_refer);
 
+/* What is known of its quantizer; is_lossless, if it has none. */
 lmc_quantizer_info get_info(const struct choice *c);
 
+/* Whether the tensor is coded by a quantizer that loses something. */
 int is_quantised(const struct choice *c);
 
 /* Has the tensor coded with its quantizer. */
 void attach_quantizer(lmc_tensor *t, struct choice *c);
 
 /* Of the member of that number, which is written next. */
-int fit_quantizers(struct members *m, size_t number, const struct options *o);
+int fit_quantizers(struct members *m, size_t number, const struct common *o);
 
 #endif

@@ -10,7 +10,7 @@
 #include "quantise.h"
 #include "../format/json.h"
 #include "../format/tensors.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
@@ -53,15 +53,16 @@ static size_t count_quantised(const struct members *m)
     return n;
 }
 
-enum lmc_status record_choices(lmc_writer *writer, const struct members *m, const struct options *o)
+enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
+    const struct policy *policy = m->coding->policy;
     json_t *object = (json_t *)check_memory(json_object()),
            *rules = (json_t *)check_memory(json_array()),
            *tensors = (json_t *)check_memory(json_array());
     enum lmc_status status = LMC_OK;
-    for (size_t i = 0; i < o->policy->n_rules; i++)
+    for (size_t i = 0; i < policy->n_rules; i++)
         json_array_append_new(
-            rules, make_json_string(o->policy->rules[i].text, strlen(o->policy->rules[i].text)));
+            rules, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
             if (m->list[i].choices[k].rule)
@@ -79,9 +80,9 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m, cons
     return status;
 }
 
-void say_if_nothing_quantised(const struct members *m, const char *name, const struct options *o)
+void say_if_nothing_quantised(const struct members *m, const char *name, const struct common *o)
 {
-    if (o->verbosity > 0 && is_lossy(o->policy) && count_quantised(m) == 0)
+    if (o->verbosity > 0 && is_lossy(m->coding->policy) && count_quantised(m) == 0)
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
 }

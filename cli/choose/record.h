@@ -9,16 +9,15 @@
 #include "../../lmc.h"
 
 struct members;
-struct options;
+struct common;
 
 /* Key of the metadata: the rules and what they did, as JSON. */
 #define POLICY_KEY "lmc.policy"
 
 /* What the rules did, to the metadata; nothing, if no rule matched. */
-enum lmc_status record_choices(lmc_writer *writer, const struct members *m,
-                               const struct options *o);
+enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
 /* A rule that does nothing is hardly what the user wants. */
-void say_if_nothing_quantised(const struct members *m, const char *name, const struct options *o);
+void say_if_nothing_quantised(const struct members *m, const char *name, const struct common *o);
 
 #endif

@@ -8,7 +8,7 @@
 #include "members.h"
 #include "policy.h"
 #include "../format/hex.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 

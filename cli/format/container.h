@@ -43,8 +43,10 @@ struct container {
     json_t *json;
 };
 
+/* For messages. */
 const char *container_name(enum container_kind kind);
 
+/* Frees what the container holds, and empties it. */
 void container_free(struct container *c);
 
 /* The format that a file of this name should have. */

@@ -32,6 +32,7 @@ enum container_result container_more(struct container *c, uint64_t need, uint64_
  * number of bytes or over the limit. */
 int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, uint64_t *bytes);
 
+/* For qsort of tensors. */
 int container_compare_offsets(const void *a, const void *b);
 
 /* Whether the tensor lies within a file of that size, or LMC_UNKNOWN_SIZE: then of any size that a

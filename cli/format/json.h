@@ -20,6 +20,7 @@ void init_json(void);
 /* Names are bytes, JSON is UTF-8: bytes that are no UTF-8 become '?'. */
 json_t *make_json_string(const char *text, size_t size);
 
+/* Puts value, which belongs to the object from now on, under key. NULL is out of memory. */
 void set_json(json_t *object, const char *key, json_t *value);
 
 /* text under key; the bytes under key_hex, if they are no UTF-8 */
@@ -29,8 +30,10 @@ void set_json_text(json_t *object, const char *key, const char *text);
  * larger integers. */
 json_t *make_json_number(uint64_t value);
 
+/* See make_json_number(). */
 void set_json_number(json_t *object, const char *key, uint64_t value);
 
+/* As format_identity() has it. */
 void set_json_identity(json_t *object, const char *key, const uint8_t *bytes);
 
 /* With the digits that mean something. */

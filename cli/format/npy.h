@@ -11,6 +11,8 @@
 
 #include "container.h"
 
+/* See container_parse(): data is the beginning of the file, size bytes of file_size. The storage is
+ * to be freed whatever is returned. */
 enum container_result container_parse_npy(struct container *c, const unsigned char *data,
                                           size_t size, uint64_t file_size);
 

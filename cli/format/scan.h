@@ -25,6 +25,7 @@ struct scan_format {
 /* NULL: no floats, or those of less than a byte */
 const struct scan_format *find_scan_format(enum lmc_dtype dtype);
 
+/* Whether the top bit of an element is its sign. */
 int has_sign_bit(enum lmc_dtype dtype);
 
 struct scan {
@@ -39,11 +40,13 @@ struct scan {
                                                not wait for itself */
 };
 
+/* Begins to count elements of that dtype. */
 void scan_begin(struct scan *s, enum lmc_dtype dtype);
 
 /* size: whole elements, less than 2^32 */
 void scan_piece(struct scan *s, const unsigned char *elements, size_t size);
 
+/* Counts elements whose sign differs; size as for scan_piece(). */
 void scan_signs(struct scan *s, const unsigned char *a, const unsigned char *b, size_t size);
 
 /* How often each exponent occurs, as it is stored: with its bias. Returns how many there can be; 0:

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "options.h"
+#include "common.h"
 #include "source.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -42,7 +42,7 @@ void close_archive(struct archive *a)
 
 uint64_t archive_size(const struct archive *a) { return (uint64_t)a->st.st_size - a->start; }
 
-int open_archive_file(struct archive *a, const char *path, const struct options *o)
+int open_archive_file(struct archive *a, const char *path, const struct common *o)
 {
     uint8_t header[LMC_FILE_HEADER_SIZE];
     off_t at;
@@ -56,7 +56,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
         return fail(CODE_ERROR, a->name,
                     "is no regular file, and the index stands at the end; save it to a file first");
     at = lseek(a->fd, 0, SEEK_CUR);
-    if (at < 0) return fail_errno(a->name, errno, "cannot look at it");
+    if (at < 0) return fail_errno(a->name, errno, "cannot access it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
     if (read_at(a->fd, a->start, header, sizeof header) == 0 &&
         lmc_read_header(header, a->wanted, &a->chain_depth) != LMC_OK)
@@ -64,7 +64,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     return CODE_OK;
 }
 
-int open_archive_of_source(struct archive *a, struct source *s, const struct options *o)
+int open_archive_of_source(struct archive *a, struct source *s, const struct common *o)
 {
     memset(a, 0, sizeof *a);
     a->o = o;

@@ -1,7 +1,6 @@
 /* archive.h - a snapshot that is read by its index
  * SPDX-License-Identifier: MIT
  *
- *
  *   open_archive_file or open_archive_of_source -> read_archive_index -> the reader
  *   -> close_archive
  *
@@ -18,12 +17,12 @@
 
 #include "../../lmc.h"
 
-struct options;
+struct common;
 struct source;
 
 struct archive {
     const char *name;
-    const struct options *o;
+    const struct common *o;
     int fd;
     uint64_t start; /* of the snapshot in the file */
     struct stat st;
@@ -35,31 +34,38 @@ struct archive {
     int error; /* errno of a failed read; -1: the file ended */
 };
 
+/* As lmc_source asks; user: an archive. Its `error` says why it has failed. */
 int read_archive(void *user, uint64_t offset, void *dst, size_t size);
 
+/* Reports what the library has returned when it read the archive. */
 int fail_archive(const struct archive *a, enum lmc_status status);
 
+/* Frees the reader, too. */
 void close_archive(struct archive *a);
 
+/* Bytes of the snapshot. */
 uint64_t archive_size(const struct archive *a);
 
 /* Opens the file and looks whether it is a delta. */
-int open_archive_file(struct archive *a, const char *path, const struct options *o);
+int open_archive_file(struct archive *a, const char *path, const struct common *o);
 
 /* The snapshot that is being read from a regular file from front to back, to read in it anywhere.
  */
-int open_archive_of_source(struct archive *a, struct source *s, const struct options *o);
+int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
 
 /* base: NULL for one that is no delta, or that is only listed. */
 int read_archive_index(struct archive *a, const lmc_base *base);
 
+/* Bytes of all files of the snapshot. */
 uint64_t total_of_files(const lmc_reader *reader);
 
 /* An entry of the metadata; NULL: there is none. To be freed. */
 char *copy_metadata(const struct archive *a, const char *wanted);
 
+/* The file of that number; user: an archive with a reader. As lmc_base has it. */
 const lmc_file *get_delta_file(void *user, size_t number);
 
+/* Whether it restores a directory, not a file. */
 int is_tree_of_files(const lmc_reader *reader);
 
 #endif

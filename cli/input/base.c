@@ -15,7 +15,7 @@
 #include "../format/tensors.h"
 #include "archive.h"
 #include "opened.h"
-#include "options.h"
+#include "common.h"
 #include "side_file.h"
 #include "source.h"
 #include "../sys/attributes.h"
@@ -54,7 +54,7 @@ static void forget_base_files(struct base *b)
     b->n_files = 0;
 }
 
-static int identify_base_file(struct base_file *f, struct source *s, const struct options *o)
+static int identify_base_file(struct base_file *f, struct source *s, const struct common *o)
 {
     lmc_stream stream;
     struct stat st;
@@ -79,7 +79,7 @@ static int identify_base_file(struct base_file *f, struct source *s, const struc
 
 /* path: in the snapshot; is_named: see struct source */
 static int take_base_file(struct base *b, const char *path, const char *full, int is_named,
-                          const struct options *o)
+                          const struct common *o)
 {
     struct source s;
     int code = open_source(&s, full);
@@ -90,7 +90,7 @@ static int take_base_file(struct base *b, const char *path, const char *full, in
     return code;
 }
 
-static int take_base_tree(struct base *b, const struct options *o)
+static int take_base_tree(struct base *b, const struct common *o)
 {
     struct listing l;
     int code = list_sources(&l, b->name);
@@ -148,13 +148,13 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
 
 /* -- finding the right one -- */
 
-int open_base(struct base *b, const struct options *o)
+int open_base(struct base *b, const struct common *o)
 {
     static const unsigned char magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     unsigned char bytes[8];
     struct stat st;
     int fd;
-    if (b->is_open) return CODE_OK;
+    if (b->state >= BASE_OPEN) return CODE_OK;
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
@@ -173,15 +173,15 @@ int open_base(struct base *b, const struct options *o)
                                  : check_finished(b->name, CODE_BASE);
         if (code != CODE_OK) return code;
     }
-    b->is_open = 1;
+    b->state = BASE_OPEN;
     return CODE_OK;
 }
 
-int identify_base(struct base *b, const struct options *o)
+int identify_base(struct base *b, const struct common *o)
 {
     int code = open_base(b, o);
     struct stat st;
-    if (code != CODE_OK || b->is_identified) return code;
+    if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
     if (b->is_archive) {
         code = read_archive_index(&b->archive, NULL);
         if (code == CODE_OK) lmc_get_identity(b->archive.reader, b->identity);
@@ -197,12 +197,12 @@ int identify_base(struct base *b, const struct options *o)
         if (code == CODE_OK && lmc_identify_base(&b->source, b->identity, NULL) != LMC_OK)
             check_memory(NULL);
     }
-    b->is_identified = code == CODE_OK;
+    if (code == CODE_OK) b->state = BASE_IDENTIFIED;
     return code;
 }
 
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
-              const struct options *o)
+              const struct common *o)
 {
     char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[512] = "";
     size_t size = 0;
@@ -213,11 +213,12 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
                                  i ? ", " : "; given: ", o->bases->list[i].name, given);
     }
     return fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text,
-                made_with ? ", then called '" : "", made_with ? made_with : "",
-                made_with ? "'" : "", size ? list : "; name it with --base");
+                made_with ? " (named '" : "", made_with ? made_with : "",
+                made_with ? "' when this delta was made)" : "",
+                size ? list : "; name it with --base");
 }
 
-struct base *find_base(const uint8_t *wanted, const struct options *o, int *code)
+struct base *find_base(const uint8_t *wanted, const struct common *o, int *code)
 {
     enum { WHOLE_ARCHIVES, FILES, DELTAS, KINDS };
     struct base *visited = NULL;
@@ -241,7 +242,7 @@ struct base *find_base(const uint8_t *wanted, const struct options *o, int *code
 }
 
 /* The base of an open delta, ready; *base: NULL if it is none. */
-static int find_link(struct archive *a, struct base **base, const struct options *o)
+static int find_link(struct archive *a, struct base **base, const struct common *o)
 {
     struct base *b;
     int code;
@@ -264,7 +265,7 @@ static int find_link(struct archive *a, struct base **base, const struct options
     return code;
 }
 
-int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o)
+int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o)
 {
     struct base *b;
     int code = find_link(a, &b, o);
@@ -272,10 +273,10 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
     return code;
 }
 
-int prepare_base(struct base *b, const struct options *o)
+int prepare_base(struct base *b, const struct common *o)
 {
     int code = identify_base(b, o);
-    if (code != CODE_OK || b->is_ready) return code;
+    if (code != CODE_OK || b->state == BASE_READY) return code;
     if (b->is_archive) {
         struct base *own;
         if (b->is_visited)
@@ -292,7 +293,7 @@ int prepare_base(struct base *b, const struct options *o)
         b->source.user = b;
         b->source.chain_depth = b->archive.chain_depth;
     }
-    b->is_ready = code == CODE_OK;
+    if (code == CODE_OK) b->state = BASE_READY;
     return code;
 }
 
@@ -308,7 +309,7 @@ char *name_base(const struct base *b)
     return NULL;
 }
 
-int choose_base(const struct base **base, const struct options *o)
+int choose_base(const struct base **base, const struct common *o)
 {
     int code = o->bases->n ? prepare_base(&o->bases->list[0], o) : CODE_OK;
     o->bases->code = CODE_OK;
@@ -316,7 +317,7 @@ int choose_base(const struct base **base, const struct options *o)
     return code;
 }
 
-int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o)
+int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o)
 {
     struct archive a;
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
@@ -345,7 +346,7 @@ void add_base(struct bases *bases, const char *name)
     b->all = bases;
 }
 
-int check_bases(const struct options *o)
+int check_bases(const struct common *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
@@ -366,7 +367,7 @@ void free_bases(struct bases *bases)
 }
 
 /* Whether path lies within a base; or, if is_whole, holds one; or, unless may_replace, is one. */
-static int touches_base(const char *path, int is_whole, int may_replace, const struct options *o)
+static int touches_base(const char *path, int is_whole, int may_replace, const struct common *o)
 {
     struct stat st, other;
     for (size_t i = 0; i < o->bases->n; i++) {
@@ -380,11 +381,11 @@ static int touches_base(const char *path, int is_whole, int may_replace, const s
     return 0;
 }
 
-int protect_bases(const char *source, const char *output, int may_replace, const struct options *o)
+int protect_bases(const char *source, const char *output, int may_replace, const struct common *o)
 {
     char *directory;
     int code = CODE_OK;
-    if (o->remove_source && source && touches_base(source, 1, 0, o))
+    if (source && touches_base(source, 1, 0, o))
         return fail(CODE_ERROR, source,
                     "is, holds or belongs to a base, without which deltas are worth nothing: not "
                     "with --rm");

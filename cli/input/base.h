@@ -28,7 +28,7 @@
 #include "opened.h"
 
 struct bases;
-struct options;
+struct common;
 struct source;
 
 /* Key of the metadata: the name of the base without its directory, for messages. */
@@ -41,10 +41,13 @@ struct base_file {
     lmc_tensor *tensors;
 };
 
+enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
+
 struct base {
     const char *name;
     struct bases *all;
-    int is_open, is_archive, is_identified, is_ready;
+    enum base_state state;
+    int is_archive; /* when open: a snapshot, else files */
     int is_visited; /* its own base is being looked for */
     int is_target;  /* of lmc apply, which knows what to do with a half */
     uint8_t identity[LMC_IDENTITY_SIZE];
@@ -57,45 +60,54 @@ struct base {
     struct opened opened; /* one of them */
 };
 
-/* What kind it is. */
-int open_base(struct base *b, const struct options *o);
+/* Sees to it that is_archive, and of a snapshot the depth of its chain, is known. */
+int open_base(struct base *b, const struct common *o);
 
-int identify_base(struct base *b, const struct options *o);
+/* Sees to it that the identity is known. Files are read for that. */
+int identify_base(struct base *b, const struct common *o);
 
 /* 16 digits are enough to tell identities apart, by eye or by grep. */
 #define SHORT_IDENTITY 8
 
-/* name: of what wants the base; made_with: what that was called then, or NULL */
+/* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
+ * made_with: what it was called when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
-              const struct options *o);
+              const struct common *o);
 
-/* What needs no other base first; of these snapshots, for only others must be read to know their
- * identities. One whose own base is being looked for is no good, but if there is no other, it tells
- * what is wrong. */
-struct base *find_base(const uint8_t *wanted, const struct options *o, int *code);
+/* The base of that identity among the arguments; NULL: there is none, or *code says what was
+ * reported. They are looked at in the order of what that costs: whole snapshots, whose index tells
+ * their identity; files, all bytes of which must be read; deltas, which need a base themselves. A
+ * delta whose own base is being looked for is no use, but if there is no other, it is returned for
+ * prepare_base() to tell that the bases form a loop. */
+struct base *find_base(const uint8_t *wanted, const struct common *o, int *code);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */
-int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
+int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o);
 
-int prepare_base(struct base *b, const struct options *o);
+/* Sees to it that the base can be read; of a delta, finds its own base among the arguments. */
+int prepare_base(struct base *b, const struct common *o);
 
 /* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
 char *name_base(const struct base *b);
 
 /* What a new snapshot is coded against; NULL: nothing. */
-int choose_base(const struct base **base, const struct options *o);
+int choose_base(const struct base **base, const struct common *o);
 
 /* What the snapshot that begins at s is restored with; NULL: it is no delta. */
-int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
+int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o);
 
+/* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
 void add_base(struct bases *bases, const char *name);
 
-int check_bases(const struct options *o);
+/* That what was read of the bases is what was identified. To be asked before an output gets its
+ * name. */
+int check_bases(const struct common *o);
 
 void free_bases(struct bases *bases);
 
-/* A base must outlive its deltas: it is not changed by an output (NULL: none), nor removed as a
- * source. may_replace: what is restored may take the place of its base, if the user forces that. */
-int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
+/* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
+ * changed by an output (NULL: none). may_replace: what is restored may take the place of its base,
+ * if the user forces that. */
+int protect_bases(const char *source, const char *output, int may_replace, const struct common *o);
 
 #endif

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base.h"
-#include "options.h"
+#include "common.h"
 #include "second_look.h"
 #include "source.h"
 #include "../sys/io.h"
@@ -114,12 +114,11 @@ static enum lmc_status compare_read_back(void *user, size_t number, uint64_t off
 }
 
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct options *o, size_t *n_files)
+                    const struct common *o, size_t *n_files)
 {
     struct comparison c;
     struct source s;
     lmc_restore_options options;
-    lmc_stream stream;
     enum lmc_status status;
     const lmc_base *base;
     int code = open_source(&s, path);
@@ -129,29 +128,23 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
         return code;
     }
     memset(&c, 0, sizeof c);
-    c.again.source = &s;
-    c.again.base = base;
-    c.again.o = o;
+    init_second_look(&c.again, &s, base, o);
     c.root = root;
     c.may_lack = may_lack;
     c.may_lose = may_lose;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
     memset(&options, 0, sizeof options);
-    options.parallel = &o->parallel;
     options.user = &c;
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;
-    options.base = base;
     options.read_back = compare_read_back;
-    stream.read = read_stream;
-    stream.user = &s;
 #ifdef POSIX_FADV_DONTNEED
-    posix_fadvise(s.fd, 0, 0,
-                  POSIX_FADV_DONTNEED); /* read what the disk has, not what memory remembers */
+    /* read what the disk has, not what memory remembers */
+    posix_fadvise(s.fd, 0, 0, POSIX_FADV_DONTNEED);
 #endif
-    status = lmc_restore_snapshot(&stream, &options, NULL);
+    status = restore_source(&c.again, &options, NULL);
     code = c.code;
     if (code == CODE_OK && status != LMC_OK) code = worse(CODE_ERROR, fail_restore(&s, status, o));
     close_second_look(&c.again);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+/* Reports that the file was changed under our hands; CODE_ERROR. */
 int fail_changed(const char *path);
 
 /* The one of several files that is open. */

@@ -3,19 +3,39 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "archive.h"
-#include "options.h"
+#include "common.h"
 #include "source.h"
 #include "../sys/report.h"
+
+void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
+                      const struct common *o)
+{
+    memset(l, 0, sizeof *l);
+    l->source = s;
+    l->base = base;
+    l->o = o;
+}
+
+enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
+                               uint8_t *identity)
+{
+    lmc_stream stream;
+    stream.read = read_stream;
+    stream.user = l->source;
+    options->parallel = &l->o->parallel;
+    options->base = l->base;
+    return lmc_restore_snapshot(&stream, options, identity);
+}
 
 static int fail_second_look(const char *name)
 {
     return fail(CODE_ERROR, name,
                 "holds tensors that repeat others, which a pipe cannot tell again; restore it to a "
-                "file or directory "
-                "with -o, or save it to a file first");
+                "file or directory with -o, or save it to a file first");
 }
 
 static int open_second_look(struct second_look *l)
@@ -44,7 +64,7 @@ void close_second_look(struct second_look *l)
     if (l->is_open) close_archive(&l->archive);
 }
 
-int fail_restore(const struct source *s, enum lmc_status status, const struct options *o)
+int fail_restore(const struct source *s, enum lmc_status status, const struct common *o)
 {
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */

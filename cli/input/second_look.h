@@ -16,16 +16,26 @@
 #include "../../lmc.h"
 #include "archive.h"
 
-struct options;
+struct common;
 struct source;
 
 struct second_look {
     struct source *source; /* a regular file, or there is no second look */
     const lmc_base *base;
-    const struct options *o;
+    const struct common *o;
     struct archive archive;
     int is_open;
 };
+
+/* The source, which has been opened, and what it is coded against (NULL: nothing). */
+void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
+                      const struct common *o);
+
+/* Restores the source from front to back. options: of the caller are the callbacks and `user`; the
+ * rest is filled in. A read_back of theirs may call read_second_look(). identity: NULL or where
+ * that of the snapshot goes. */
+enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
+                               uint8_t *identity);
 
 /* What a read_back of lmc_restore_options returns. */
 enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst,
@@ -33,7 +43,7 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
 
 void close_second_look(struct second_look *l);
 
-/* After lmc_restore_snapshot, if no callback for writing has failed. */
-int fail_restore(const struct source *s, enum lmc_status status, const struct options *o);
+/* Reports why restore_source() has failed, if no callback for writing has failed. */
+int fail_restore(const struct source *s, enum lmc_status status, const struct common *o);
 
 #endif

@@ -42,8 +42,7 @@ int check_finished(const char *path, enum exit_code code)
         if (lstat(side, &st) == 0)
             result = fail(code, path,
                           "is left half applied, or lmc apply is at work: finish that first; or, "
-                          "if it was replaced by a whole one since, "
-                          "remove %.300s",
+                          "if it was replaced by a whole one since, remove %.300s",
                           side);
         free(side);
         *strrchr(full, '/') = 0;

@@ -14,6 +14,7 @@
 /* ".NAME.lmc-apply" beside path. */
 char *name_journal(const char *path);
 
+/* Whether path is named as a side file is. */
 int is_side_name(const char *path);
 
 /* Fails with that code if an apply to path, or to a directory that it lies in, has not ended. */

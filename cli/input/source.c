@@ -12,7 +12,7 @@
 
 #include "../format/container.h"
 #include "opened.h"
-#include "options.h"
+#include "common.h"
 #include "side_file.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -29,10 +29,10 @@ int open_source(struct source *s, const char *path)
     s->size = LMC_UNKNOWN_SIZE;
     s->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0) return fail_errno(s->name, errno, "cannot open it");
-    if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot look at it");
+    if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot access it");
     if (S_ISREG(s->st.st_mode)) {
         off_t at = lseek(s->fd, 0, SEEK_CUR);
-        if (at < 0) return fail_errno(s->name, errno, "cannot look at it");
+        if (at < 0) return fail_errno(s->name, errno, "cannot access it");
         s->start = at <= s->st.st_size ? (uint64_t)at : (uint64_t)s->st.st_size;
         s->size = (uint64_t)s->st.st_size - s->start;
     }
@@ -82,18 +82,18 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 
 /* Takes what the parser found in the header. */
 static int accept_container(struct source *s, enum container_result result,
-                            enum container_kind expected, const struct options *o)
+                            enum container_kind expected, const struct common *o)
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY) check_memory(NULL);
     if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
         if (o->verbosity > 0)
-            say(s->name, "is no valid %s file: %s; stored as plain bytes", container_name(expected),
-                c->error);
+            say(s->name, "is not a valid %s file: %s; stored as plain bytes",
+                container_name(expected), c->error);
     } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
         return fail(
             CODE_ERROR, s->name,
-            "is no valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
+            "is not a valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
             container_name(expected), c->error);
     if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
         s->size = c->end;
@@ -103,7 +103,7 @@ static int accept_container(struct source *s, enum container_result result,
     return CODE_OK;
 }
 
-int identify_source(struct source *s, const struct options *o)
+int identify_source(struct source *s, const struct common *o)
 {
     enum container_kind expected =
         o->opaque || o->dtype != LMC_AUTO ? CONTAINER_NONE : container_kind_of_name(s->name);

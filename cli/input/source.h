@@ -1,7 +1,6 @@
 /* source.h - what is read from front to back: a file or a pipe
  * SPDX-License-Identifier: MIT
  *
- *
  *     open_source -> identify_source -> read_stream ... -> close_source
  *
  * close_source() may and must be called after open_source() in any case. Errors are reported, but
@@ -20,7 +19,7 @@
 
 struct entry;
 struct listing;
-struct options;
+struct common;
 
 #define FIRST_LOOK ((size_t)64 << 10)
 
@@ -49,7 +48,7 @@ void close_source(struct source *s);
 int read_head(struct source *s, size_t size);
 
 /* Finds the tensors of the source. */
-int identify_source(struct source *s, const struct options *o);
+int identify_source(struct source *s, const struct common *o);
 
 /* As lmc_stream asks; user: a source. */
 int read_stream(void *user, void *dst, size_t size, size_t *got);

@@ -14,7 +14,7 @@
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/progress.h"
@@ -155,7 +155,7 @@ int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
     unsigned width;
     memset(&options, 0, sizeof options);
     options.dtype = lmc_find_dtype(item->dtype);
-    options.level = d->o->level;
+    options.level = d->level;
     options.parallel = &d->o->parallel;
     width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
@@ -253,7 +253,7 @@ json_t *make_json_side(const struct base *b)
     return object;
 }
 
-int add_snapshots(char *const *names, size_t n, const char *verb, const struct options *o)
+int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o)
 {
     struct stat st;
     for (size_t i = 0; i < n; i++) {

@@ -13,7 +13,7 @@
 #include "../../lmc.h"
 
 struct base;
-struct options;
+struct common;
 struct scan;
 
 enum diff_kind {
@@ -53,7 +53,8 @@ struct diff_row {
 };
 
 struct diff {
-    const struct options *o;
+    const struct common *o;
+    enum lmc_level level; /* what a delta would be coded with */
     struct base *a, *b;
     struct diff_items old_items, new_items;
     struct diff_row *rows;
@@ -62,6 +63,7 @@ struct diff {
     size_t coded_size, workspace_size;
 };
 
+/* See take_pieces(). */
 void free_pieces(struct diff *d);
 
 /* Directories are left out: they hold nothing. */
@@ -74,18 +76,23 @@ int measure_item(struct diff *d, struct diff_row *row, struct scan *scan);
  * measured yet. */
 void match_items(struct diff *d);
 
+/* Allocates the buffers that measure_item() needs. */
 void take_pieces(struct diff *d);
 
+/* Measures all rows of match_items(). */
 int measure_all(struct diff *d);
 
+/* The name, the path behind it, and the end of the line. */
 void print_item_name(const struct diff_item *item);
 
+/* What is the same in each JSON output: name, path, dtype, shape, size. The caller's. */
 json_t *make_json_item(const struct diff_item *item);
 
+/* Name and identity of a snapshot. The caller's. */
 json_t *make_json_side(const struct base *b);
 
 /* Takes them among the bases, which gives each of them what it is made of: it may be a delta
  * against another. */
-int add_snapshots(char *const *names, size_t n, const char *verb, const struct options *o);
+int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o);
 
 #endif

@@ -1,38 +1,73 @@
 /* restored_tree.h - a tree that appears whole or not at all
  * SPDX-License-Identifier: MIT
  *
+ *   init_tree -> begin_tree -> (begin_tree_file -> t->outlet -> end_tree_file) ...
+ *             -> commit_tree or exchange_tree                 -> free_tree
+ *             or, to give up after begin_tree, remove_temporary -> free_tree
+ *
  * It is restored below a temporary directory beside the target, which is private until the modes
  * are set, from the leaves to the root, at the very end. Then it takes the name of the target:
  *
- *   nothing there     renamed, where the system can without overwriting
- *   a tree, with -f   both names exchanged at once; where the system cannot, the old one steps
- * aside and comes back after an error. The old tree is removed last, and only what was listed in it
+ *   nothing is there   renamed, where the system can without overwriting; elsewhere an empty
+ *                      directory claims the name, which the new tree then replaces
+ *   a tree, with -f    both names exchanged at once; where the system cannot, the old tree steps
+ *                      aside, and comes back after an error. It is removed last, and of it only
+ *                      what was listed
  *
- * At no time is there neither tree, but for a moment where names cannot be exchanged at once.
+ * So a kill leaves the old tree, or the new one; but for a moment, where names cannot be exchanged
+ * at once, in which there is neither and the old tree lies beside. Errors are reported.
  */
 #ifndef LMC_CLI_RESTORED_TREE_H
 #define LMC_CLI_RESTORED_TREE_H
 
 #include "../sys/platform.h"
 
+#include <stddef.h>
+#include <sys/stat.h>
+
 #include "../../lmc.h"
+#include "../sys/attributes.h"
+#include "../sys/io.h"
+#include "../sys/tree.h"
 
-struct restore;
+/* A directory gets its mode and time when everything in it is there. */
+struct directory {
+    char *path; /* below the root */
+    struct attributes attributes;
+};
 
-int begin_tree(struct restore *r);
+struct restored_tree {
+    const char *target;      /* the caller's; NULL: standard output, where no tree can go */
+    const char *root;        /* the temporary directory, registered until it gets its name */
+    struct listing replaced; /* what was at the target; empty: nothing */
+    int is_empty;            /* the root itself is all there is, and has a mode of its own */
+    char *path;              /* of the file in work */
+    struct outlet outlet;    /* of the file in work; fd -1: there is none, or it is a directory */
+    struct directory *directories;
+    size_t n_directories, room;
+};
+
+/* target must outlive the tree. */
+void init_tree(struct restored_tree *t, const char *target);
+
+/* Checks the target, and makes the temporary directory. input: the name of what is restored. */
+int begin_tree(struct restored_tree *t, const char *input, int force);
 
 /* The temporary directory is new, private and without links: what the library has checked of a path
  * is enough. */
-int begin_tree_file(struct restore *r, const lmc_file *file);
+int begin_tree_file(struct restored_tree *t, const lmc_file *file);
 
-int end_tree_file(struct restore *r, const lmc_file *file);
+/* Ends the file; its bytes have been written to t->outlet. */
+int end_tree_file(struct restored_tree *t, const lmc_file *file);
 
-/* From the leaves to the root: a mode may lock everything below. 0 or errno. */
-int finish_directories(struct restore *r);
+/* Gives the tree its name. With force, a directory that is there is replaced, if all that it holds
+ * comes back. input: the snapshot, whose mode is that of the root; NULL: unknown. */
+int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 
-/* error: of the step before; then what was replaced stays, too. */
-int remove_replaced(const struct restore *r, int error);
+/* Puts the tree in the place of the one at the target, whose content is t->replaced and all of
+ * which may go. The root keeps the attributes of the old one. */
+int exchange_tree(struct restored_tree *t, const struct stat *old);
 
-int commit_tree(struct restore *r);
+void free_tree(struct restored_tree *t);
 
 #endif

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "../format/tensors.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
 #include "restored_tree.h"
@@ -42,7 +42,7 @@ static void add_path(struct restore *r, const char *path)
 /* Opens a file of the tree again, whose own mode may forbid that. -1: errno */
 static int open_again(const struct restore *r, size_t number)
 {
-    char *path = join_path(r->root, r->paths[number]);
+    char *path = join_path(r->tree.root, r->paths[number]);
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error = errno;
     if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && chmod(path, 0600) == 0) {
@@ -82,8 +82,8 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
     }
     memset(dst, 0, size);
     error = read_at(fd, offset, dst, size);
-    return error > 0 && stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->target, error,
-                                                   "cannot read it again"))
+    return error > 0 && stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->tree.target,
+                                                   error, "cannot read it again"))
                ? LMC_ERR_READ
                : LMC_OK;
 }
@@ -94,16 +94,16 @@ static int restore_begin(void *user, const lmc_file *file, size_t number)
     int code = CODE_OK;
     if (number == 0) {
         /* a lone file has no path of its own: the snapshot's name is its name */
-        r->is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
-        r->is_tree = *file->path != 0 || r->is_empty;
-        code = r->is_tree ? begin_tree(r)
-                          : open_output(&r->out, r->target, r->input_stat, r->o->force);
+        r->tree.is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
+        r->is_tree = *file->path != 0 || r->tree.is_empty;
+        code = r->is_tree ? begin_tree(&r->tree, r->input, r->o->force)
+                          : open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
         r->out.outlet.sparse = r->started && r->out.temporary;
     }
     if (code == CODE_OK && r->is_tree) {
         add_path(r, file->path);
-        code = begin_tree_file(r, file);
+        code = begin_tree_file(&r->tree, file);
     }
     return stop_restore(r, code);
 }
@@ -117,9 +117,9 @@ static int restore_bytes(void *user, const void *data, size_t size)
         error = write_output(&r->out, data, size);
         return error ? stop_restore(r, fail_output(&r->out, error)) : 0;
     }
-    error = outlet_write(&r->outlet, data, size);
-    return error ? stop_restore(r,
-                                fail_errno(r->path + strlen(r->root) + 1, error, "cannot write it"))
+    error = outlet_write(&r->tree.outlet, data, size);
+    return error ? stop_restore(r, fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
+                                              "cannot write it"))
                  : 0;
 }
 
@@ -142,8 +142,8 @@ static int restore_end(void *user, const lmc_file *file, size_t number)
     struct restore *r = (struct restore *)user;
     (void)number;
     r->n_quantised += count_lossy(file);
-    if (r->o->remove_source) add_record(r, file);
-    if (r->is_tree) return stop_restore(r, end_tree_file(r, file));
+    if (r->keeps_records) add_record(r, file);
+    if (r->is_tree) return stop_restore(r, end_tree_file(&r->tree, file));
     r->attributes = attributes_of_file(file);
     return 0;
 }
@@ -158,48 +158,50 @@ void complete_attributes(struct attributes *a, const struct stat *input)
     *a = own;
 }
 
+void init_restore(struct restore *r, const char *input, const char *target, const struct common *o)
+{
+    memset(r, 0, sizeof *r);
+    r->o = o;
+    r->input = input;
+    r->fd_again = -1;
+    init_tree(&r->tree, target);
+}
+
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
     lmc_restore_options options;
-    lmc_stream stream;
     enum lmc_status status;
     memset(&options, 0, sizeof options);
-    options.parallel = &r->o->parallel;
-    options.base = base;
     options.user = r;
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;
     options.read_back = restore_read_back;
-    r->again.source = s;
-    r->again.base = base;
-    r->again.o = r->o;
-    stream.read = read_stream;
-    stream.user = s;
-    status = lmc_restore_snapshot(&stream, &options, NULL);
+    init_second_look(&r->again, s, base, r->o);
+    status = restore_source(&r->again, &options, NULL);
     if (r->code != CODE_OK) return r->code;
     return status == LMC_OK ? CODE_OK : fail_restore(s, status, r->o);
 }
 
 int finish_restore(struct restore *r, int code)
 {
-    if (r->outlet.fd >= 0) /* stopped within a file of a tree */
-        close(r->outlet.fd);
-    if (r->fd_again >= 0) close(r->fd_again);
-    close_second_look(&r->again);
-    free(r->path);
     if (!r->started) return code;
-    if (code == CODE_OK && r->is_tree) return commit_tree(r);
+    if (code == CODE_OK && r->is_tree) return commit_tree(&r->tree, r->o->force, r->input_stat);
     if (code == CODE_OK) {
         complete_attributes(&r->attributes, r->input_stat);
         return commit_output(&r->out, &r->attributes);
     }
-    if (r->is_tree) remove_temporary();
-    else discard_output(&r->out);
+    discard_restore(r);
     return code;
 }
 
-int open_snapshot_source(struct source *s, const char *path, const struct options *o)
+void discard_restore(struct restore *r)
+{
+    if (r->started && r->is_tree) remove_temporary();
+    else if (r->started) discard_output(&r->out);
+}
+
+int open_snapshot_source(struct source *s, const char *path, const struct common *o)
 {
     int code;
     if (is_dash(path) && isatty(STDIN_FILENO) && !o->force) {
@@ -217,12 +219,11 @@ int open_snapshot_source(struct source *s, const char *path, const struct option
 
 void free_restore(struct restore *r)
 {
-    if (r->outlet.fd >= 0) close(r->outlet.fd);
     if (r->fd_again >= 0) close(r->fd_again);
     close_second_look(&r->again);
-    free(r->path);
     for (size_t i = 0; i < r->n_paths; i++) free(r->paths[i]);
     free(r->paths);
-    for (size_t i = 0; i < r->n_directories; i++) free(r->directories[i].path);
-    free(r->directories);
+    for (size_t i = 0; i < r->n_records; i++) free(r->records[i].path);
+    free(r->records);
+    free_tree(&r->tree);
 }

@@ -1,12 +1,11 @@
 /* restorer.h - a snapshot that is being restored, to a file, a tree or standard output
  * SPDX-License-Identifier: MIT
  *
- *
- *     run_restore -> finish_restore, which commits or discards
+ *   init_restore -> run_restore -> finish_restore, or discard_restore -> free_restore
  *
  * A snapshot of one file without a path becomes a file (sys/output.h), any other a tree
  * (restored_tree.h). Which of them it is shows when the first file begins; until then `started` is
- * 0 and there is nothing to undo.
+ * 0 and there is nothing to undo. Errors are reported.
  */
 #ifndef LMC_CLI_RESTORER_H
 #define LMC_CLI_RESTORER_H
@@ -20,20 +19,13 @@
 #include "../../lmc.h"
 #include "../input/second_look.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 #include "../sys/output.h"
-#include "../sys/tree.h"
+#include "restored_tree.h"
 
-struct options;
+struct common;
 struct source;
 
-/* A directory gets its mode and time when everything in it is there. */
-struct directory {
-    char *path;
-    struct attributes attributes;
-};
-
-/* What was restored, for --rm to read it again. */
+/* A file that was restored: what it should read as. */
 struct record {
     char *path;
     uint64_t size;
@@ -41,44 +33,45 @@ struct record {
 };
 
 struct restore {
-    const struct options *o;
-    const char *input;
-    const struct stat *input_stat;
-    char *target; /* NULL: standard output */
+    const struct common *o;
+    const char *input;             /* its name */
+    const struct stat *input_stat; /* of a regular file; or NULL */
     int is_tree, started;
     struct output out; /* not of a tree */
     struct attributes attributes;
-    /* of a tree */
-    const char *root;        /* temporary directory, registered until it gets its name */
-    struct listing replaced; /* with -f: what was at the target; empty: nothing */
-    int is_empty;            /* the root itself is all there is */
-    char *path;              /* of the file in work */
-    struct outlet outlet;    /* fd -1: closed */
-    struct directory *directories;
-    size_t n_directories, room_for_directories;
+    struct restored_tree tree; /* its target is that of a file, too */
+    int keeps_records;         /* of all files, for --rm to read them again */
     struct record *records;
     size_t n_records, room;
-    char **paths; /* of the files so far, to read them again */
+    char **paths; /* of the files so far, to read again what others repeat */
     size_t n_paths, room_for_paths;
-    int fd_again; /* one of them; -1 */
+    int fd_again; /* one of them; -1: none is open */
     size_t again_number;
-    struct second_look again; /* not of a tree */
-    uint64_t total;
-    uint64_t n_quantised; /* tensors */
-    int code;             /* what a callback has reported */
+    struct second_look again; /* for standard output */
+    uint64_t total;           /* bytes */
+    uint64_t n_quantised;     /* tensors */
+    int code;                 /* what a callback has reported */
 };
+
+/* target: NULL for standard output; it and the others must outlive the restore. */
+void init_restore(struct restore *r, const char *input, const char *target, const struct common *o);
+
+/* Restores the stream; what is open afterwards is to be committed or discarded. */
+int run_restore(struct restore *r, struct source *s, const lmc_base *base);
+
+/* code: of run_restore(); commits if that is CODE_OK, else discards and returns it. */
+int finish_restore(struct restore *r, int code);
+
+/* Leaves nothing of what run_restore() has written. */
+void discard_restore(struct restore *r);
+
+void free_restore(struct restore *r);
 
 /* What the snapshot does not say, because its source was a pipe, is taken from the snapshot's own
  * file. */
 void complete_attributes(struct attributes *a, const struct stat *input);
 
-/* Restores the stream; what is open afterwards is to be committed or discarded. */
-int run_restore(struct restore *r, struct source *s, const lmc_base *base);
-
-int finish_restore(struct restore *r, int code);
-
-int open_snapshot_source(struct source *s, const char *path, const struct options *o);
-
-void free_restore(struct restore *r);
+/* Opens the snapshot at path ("-": standard input). To be closed in any case. */
+int open_snapshot_source(struct source *s, const char *path, const struct common *o);
 
 #endif

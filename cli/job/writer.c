@@ -11,7 +11,7 @@
 #include "../choose/record.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
@@ -23,7 +23,7 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
 }
 
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
-                  const struct base *base, const struct options *o)
+                  const struct base *base, const struct common *o)
 {
     lmc_writer_options options;
     lmc_sink sink;
@@ -31,8 +31,8 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     char *name = base ? name_base(base) : NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
-    options.level = o->policy->is_max ? LMC_LEVEL_MAX : o->level;
-    options.log2_block = o->policy->log2_block;
+    options.level = m->coding->policy->is_max ? LMC_LEVEL_MAX : m->coding->level;
+    options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     options.read_back = m->twins || m->has_pairs ? read_member : NULL;
     options.read_back_user = m;
@@ -58,12 +58,12 @@ static int check_identity(const struct archive *a, const lmc_writer *writer)
 
 int complete_snapshot(int code, lmc_writer *writer, struct output *out,
                       const struct attributes *attributes, const struct members *m,
-                      const struct options *o)
+                      const struct common *o)
 {
     if (code == CODE_OK) code = check_bases(o);
     if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
-        enum lmc_status status = record_choices(writer, m, o);
+        enum lmc_status status = record_choices(writer, m);
         if (status == LMC_OK) status = lmc_finish_writer(writer);
         if (status != LMC_OK) code = fail_writer(status, out, output_name(out));
         else if (m->archive) code = check_identity(m->archive, writer);

@@ -1,7 +1,6 @@
 /* writer.h - a snapshot that is being written to an output
  * SPDX-License-Identifier: MIT
  *
- *
  *   open_output, open_snapshot -> lmc_begin_file ... lmc_end_file -> ... -> complete_snapshot
  */
 #ifndef LMC_CLI_WRITER_H
@@ -14,19 +13,20 @@
 struct attributes;
 struct base;
 struct members;
-struct options;
+struct common;
 struct output;
 
+/* Reports what the writer has returned; name: of the source. */
 int fail_writer(enum lmc_status status, const struct output *out, const char *name);
 
 /* base: NULL or what the snapshot is coded against */
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
-                  const struct base *base, const struct options *o);
+                  const struct base *base, const struct common *o);
 
 /* Ends the snapshot and gives the output its name. The output is open on entry and closed on
  * return. */
 int complete_snapshot(int code, lmc_writer *writer, struct output *out,
                       const struct attributes *attributes, const struct members *m,
-                      const struct options *o);
+                      const struct common *o);
 
 #endif

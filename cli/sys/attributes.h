@@ -19,6 +19,7 @@ struct attributes {
     gid_t group;
 };
 
+/* Mode, time and owner of a file that is there. */
 struct attributes attributes_of_stat(const struct stat *st);
 
 /* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as
@@ -34,6 +35,7 @@ mode_t mask_mode(mode_t mode);
 /* 0 or errno. The owner can be kept by root only, which is no error. */
 int set_attributes(int fd, const struct attributes *a);
 
+/* Whether both are one file, be it by different names. */
 int same_file(const struct stat *a, const struct stat *b);
 
 /* Whether path lies below directory; links resolved. */

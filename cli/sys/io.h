@@ -18,6 +18,7 @@ int read_some(int fd, void *data, size_t size, size_t *got);
 /* All of size, but at the end. */
 int read_full(int fd, void *data, size_t size, size_t *got);
 
+/* All of size. */
 int write_full(int fd, const void *data, size_t size);
 
 /* Where bytes go one after another. */
@@ -28,11 +29,13 @@ struct outlet {
     int error;     /* the first one */
 };
 
+/* Returns out->error, at once if there has been one. */
 int outlet_write(struct outlet *out, const void *data, size_t size);
 
 /* A hole at the end counts only when the file gets its size. */
 int outlet_finish(struct outlet *out);
 
+/* Brings the entry of path in its directory to the disk. */
 int sync_directory_of(const char *path);
 
 /* All of size bytes; 0 or errno, -1 where the file ends before. */
@@ -43,6 +46,7 @@ int read_at(int fd, uint64_t offset, void *dst, size_t size);
 /* 0 or errno. What the system cannot sync needs none. */
 int sync_data(int fd);
 
+/* All of size. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
 
 #endif

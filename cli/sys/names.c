@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "names.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,4 +83,12 @@ const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : path;
+}
+
+int parse_count(uint64_t *count, const char *text, uint64_t least)
+{
+    char *end;
+    errno = 0;
+    *count = is_digit(*text) ? strtoull(text, &end, 10) : 0;
+    return is_digit(*text) && !*end && !errno && *count >= least && *count <= INT64_MAX;
 }

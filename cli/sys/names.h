@@ -6,6 +6,8 @@
 
 #include "platform.h"
 
+#include <stdint.h>
+
 /* "directory/name", or a copy of directory where name is ""; NULL if there is no memory. */
 char *try_join_path(const char *directory, const char *name);
 
@@ -14,23 +16,32 @@ char *join_path(const char *directory, const char *name);
 
 #define SUFFIX ".lmc"
 
+/* Whether the name ends with SUFFIX, and is more than that. */
 int has_suffix(const char *path);
 
+/* "-": standard input or output. */
 int is_dash(const char *path);
 
+/* "." or "..". */
 int is_dot(const char *name);
 
 #define DIGITS "0123456789"
 
 int is_digit(char c);
 
+/* The directory that path is in: "." if it names none. To be freed. */
 char *directory_of(const char *path);
 
 /* Order in which numbers count: step_9 before step_10. */
 int compare_names(const char *a, const char *b);
 
+/* The path without slashes at its end. To be freed. */
 char *copy_without_slashes(const char *path);
 
+/* The part behind the last slash; points into path. */
 const char *base_name(const char *path);
+
+/* A number of decimal digits and nothing else, from least to 2^63 - 1; 0: it is none. */
+int parse_count(uint64_t *count, const char *text, uint64_t least);
 
 #endif

@@ -25,13 +25,14 @@ int check_output(const char *path, const struct stat *input, int force)
 {
     struct stat st;
     if (lstat(path, &st) != 0)
-        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot look at it");
+        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot access it");
     if (S_ISLNK(st.st_mode) && stat(path, &st) != 0)
         return force ? CODE_OK
                      : fail(CODE_ERROR, path,
                             "exists already, as a link to nowhere; use -f to overwrite it");
     if (input && same_file(&st, input))
-        return fail(CODE_ERROR, path, "is the input, too; name another output with -o");
+        return fail(CODE_ERROR, path,
+                    "output and input are the same file; name another output with -o");
     if (S_ISDIR(st.st_mode)) return fail(CODE_ERROR, path, "is a directory; name a file with -o");
     if (S_ISREG(st.st_mode) && !force)
         return fail(CODE_ERROR, path, "exists already; use -f to overwrite it");
@@ -51,7 +52,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
                         "binary data is not written to a terminal; redirect it, use -o, or force "
                         "it with -f");
         if (input && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) && same_file(&st, input))
-            return fail(CODE_ERROR, NULL, "standard output is the input, too");
+            return fail(CODE_ERROR, NULL, "standard output and input are the same file");
     } else {
         code = check_output(path, input, force);
         if (code != CODE_OK) return code;

@@ -24,23 +24,25 @@
 struct attributes;
 
 struct output {
-    char *path; /* NULL: standard output */
-    const char
-        *temporary; /* registered; NULL: written in place, as standard output and devices are */
+    char *path;            /* NULL: standard output */
+    const char *temporary; /* registered; NULL: written in place, as devices are */
     int fd;
     int force;
     int open;
     struct outlet outlet;
 };
 
+/* For messages. */
 const char *output_name(const struct output *out);
 
 /* An output that must not be the file that is read. input: of that file, or NULL. */
 int check_output(const char *path, const struct stat *input, int force);
 
-/* path NULL: standard output. */
+/* Opens the output at path; NULL: standard output. input: of the file that is read, which it must
+ * not be, or NULL. After an error, which is reported, there is nothing to close. */
 int open_output(struct output *out, const char *path, const struct stat *input, int force);
 
+/* Reports that writing has failed with that errno. */
 int fail_output(const struct output *out, int error);
 
 /* As lmc_sink asks; fail_output() reports it. */

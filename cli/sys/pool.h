@@ -27,6 +27,7 @@ struct pool {
     int quit;
 };
 
+/* As lmc_parallel asks; user: a pool. */
 void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks);
 
 /* As many of the threads as the system grants. Returns the number of workers. */

@@ -38,8 +38,10 @@ int fail(enum exit_code code, const char *name, const char *format, ...);
 /* For a failed system call; what: "cannot open it" and the like. */
 int fail_errno(const char *name, int error, const char *what);
 
+/* Reports what the library has returned, and chooses the exit code. */
 int fail_status(const char *name, enum lmc_status status);
 
+/* Of two exit codes the higher one. */
 int worse(int a, int b);
 
 #endif

@@ -21,6 +21,7 @@ void register_temporary(char *path);
  * Nothing may be allocated meanwhile: running out of memory takes the lock. */
 void lock_temporary(void);
 
+/* Ends what lock_temporary() began. */
 void unlock_temporary(void);
 
 /* The path that is registered; NULL: none. Called with the lock held. */
@@ -32,6 +33,7 @@ void remove_temporary(void);
 /* To be called before any other thread is started: all threads inherit the mask. */
 void watch_signals(void);
 
+/* A pattern for mkstemp() or mkdtemp() in the directory of path. To be freed. */
 char *temporary_name_beside(const char *path);
 
 /* Whether path is, or lies below, a name that temporary_name_beside() gives: an output that is

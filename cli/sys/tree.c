@@ -88,7 +88,7 @@ static int list_entry(struct listing *l, const char *root, const char *path)
     char *full = join_path(root, path);
     struct stat st;
     int code = CODE_OK, is_link;
-    if (lstat(full, &st) != 0) code = fail_errno(full, errno, "cannot look at it");
+    if (lstat(full, &st) != 0) code = fail_errno(full, errno, "cannot access it");
     is_link = code == CODE_OK && S_ISLNK(st.st_mode);
     if (is_link && stat(full, &st) != 0)
         code = fail_errno(full, errno, "is a link that leads nowhere");
@@ -178,18 +178,26 @@ int make_parents(char *path, size_t root_size)
     return 0;
 }
 
-int remove_listed(const struct listing *l, const char *root)
+int open_up_listed(const struct listing *l, const char *root)
+{
+    for (size_t i = 0; i < l->n; i++) { /* from the top */
+        char *path = l->entries[i].is_directory ? try_join_path(root, l->entries[i].path) : NULL;
+        struct stat st;
+        if (l->entries[i].is_directory && !path) return ENOMEM;
+        if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) open_up(path, &st);
+        free(path);
+    }
+    return 0;
+}
+
+int remove_listed(const struct listing *l, const char *root, const struct entry **stopped_at)
 {
     int error = 0;
-    for (size_t i = 0; i < 2 * l->n && !error;
-         i++) { /* first all directories are opened up, from the top */
-        const struct entry *e = &l->entries[i < l->n ? i : 2 * l->n - 1 - i];
+    for (size_t i = l->n; i-- > 0 && !error;) {
+        const struct entry *e = *stopped_at = &l->entries[i];
         char *path = try_join_path(root, e->path);
-        struct stat st;
         if (!path) return ENOMEM;
-        if (i >= l->n) error = (e->is_directory ? rmdir(path) : unlink(path)) == 0 ? 0 : errno;
-        else if (e->is_directory && lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
-            open_up(path, &st);
+        error = (e->is_directory ? rmdir(path) : unlink(path)) == 0 ? 0 : errno;
         free(path);
     }
     return error;

@@ -16,6 +16,8 @@
  * unless an error stands there. */
 struct dirent *next_entry(DIR *directory, int *error);
 
+/* Removes the file or tree at path, links not followed, mounted file systems not entered. 0 or
+ * errno of the first failure. */
 int remove_tree(const char *path);
 
 struct entry {
@@ -29,6 +31,7 @@ struct listing {
     size_t n, room;
 };
 
+/* Adds an entry, of size 0; the pointer is valid until the next one is added. */
 struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 
 void free_listing(struct listing *l);
@@ -42,8 +45,13 @@ int sync_directories(const char *path);
 /* Makes the directories above path; 0 or errno. Called with the lock of the temporary name. */
 int make_parents(char *path, size_t root_size);
 
+/* Lets the owner into all directories that were listed at root. 0 or errno; allocates only what it
+ * can do without: see remove_listed(). */
+int open_up_listed(const struct listing *l, const char *root);
+
 /* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or
- * errno. */
-int remove_listed(const struct listing *l, const char *root);
+ * errno, and *stopped_at is what could not be removed. Out of memory is an error as any other here,
+ * so that this may run with the lock of the temporary name. */
+int remove_listed(const struct listing *l, const char *root, const struct entry **stopped_at);
 
 #endif

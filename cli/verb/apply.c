@@ -13,7 +13,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/opened.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/side_file.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -111,11 +111,10 @@ static int check_order(const struct apply *a)
         if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].identity, LMC_IDENTITY_SIZE) != 0) {
             format_hex(wanted, a->deltas[i].wanted, SHORT_IDENTITY);
             format_hex(made, a->deltas[i - 1].identity, SHORT_IDENTITY);
-            return fail(
-                CODE_BASE, a->deltas[i].name,
-                "needs the base %s, but %s, named before it, restores %s; name deltas in the order "
-                "in which they are applied; nothing was changed",
-                wanted, a->deltas[i - 1].name, made);
+            return fail(CODE_BASE, a->deltas[i].name,
+                        "needs the base %s, but %s, named before it, restores %s; name deltas in "
+                        "the order in which they are applied; nothing was changed",
+                        wanted, a->deltas[i - 1].name, made);
         }
     return CODE_OK;
 }
@@ -165,8 +164,9 @@ static int fail_target(const struct apply *a, const struct delta *d)
                  d->name);
     free(journal);
     return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
-                there, d->name, wanted, d->made_with ? ", then called '" : "",
-                d->made_with ? d->made_with : "", d->made_with ? "'" : "", more);
+                there, d->name, wanted, d->made_with ? " (named '" : "",
+                d->made_with ? d->made_with : "", d->made_with ? "' when this delta was made)" : "",
+                more);
 }
 
 /* *next: the first delta that is still to be applied to the target, whose identity is known;
@@ -329,7 +329,7 @@ static int apply_all(struct apply *a)
     int code = find_interrupted(a, &next), is_wrong = 1;
     if (code == CODE_OK && a->found == JOURNAL_OURS)
         code = resume_delta(a, &a->deltas[next], &is_wrong);
-    else if (code == CODE_OK && a->found == JOURNAL_NONE && a->o->trust_base)
+    else if (code == CODE_OK && a->found == JOURNAL_NONE && a->trust_base)
         code = apply_delta(a, &a->deltas[next], NULL, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {
@@ -353,12 +353,14 @@ static int apply_all(struct apply *a)
     return code;
 }
 
-int apply_deltas(char **names, size_t n, const struct options *o)
+int apply_deltas(char **names, size_t n, const struct apply_options *options)
 {
+    const struct common *o = &options->common;
     struct apply a;
     int code;
     memset(&a, 0, sizeof a);
     a.o = o;
+    a.trust_base = options->trust_base;
     a.name = names[n - 1];
     a.lock = -1;
     a.base_options = *o;

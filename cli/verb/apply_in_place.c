@@ -7,7 +7,7 @@
 
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "apply_journal.h"
@@ -107,10 +107,8 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
 {
     return fail(CODE_BASE, a->name,
                 "is not the base that %s needs, which showed only after %llu bytes; up to there it "
-                "is changed "
-                "already. Replace it by a good copy, of before or after this delta, and apply "
-                "again; %s remembers "
-                "how far it got",
+                "is changed already. Replace it by a good copy, of before or after this delta, and "
+                "apply again; %s remembers how far it got",
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 

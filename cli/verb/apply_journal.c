@@ -303,7 +303,7 @@ int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER
     j->is_found = 1;
     j->capacity = load_number(header + 32, 8);
     j->n_recorded = j->n_handed = load_number(header + 24, 8);
-    if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot look at it");
+    if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot access it");
     for (unsigned k = 0; k < 2; k++) {
         struct patches found;
         uint64_t number, n_done;

@@ -96,6 +96,7 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 
+/* path: of the side file, which the journal owns from now on. Nothing is opened. */
 void init_journal(struct journal *j, char *path);
 
 void free_journal(struct journal *j);

@@ -23,8 +23,10 @@ struct place;
 
 #define PATCH_SIZE ((size_t)64 << 10)
 
+/* Little-endian, size bytes. */
 void store_number(unsigned char *p, uint64_t value, unsigned size);
 
+/* Little-endian, size bytes. */
 uint64_t load_number(const unsigned char *p, unsigned size);
 
 struct patch {

@@ -12,7 +12,7 @@
 
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -55,7 +55,7 @@ static int check_file(const struct apply *a, const char *full, int is_resumed)
 {
     struct stat st;
     int fd, error;
-    if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot look at it");
+    if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot access it");
     if (!a->o->force && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
         return fail(CODE_ERROR, full, "%s would be changed, too; use -f to do that, or copy it",
                     S_ISLNK(st.st_mode) ? "is a link, and what it leads to"
@@ -75,7 +75,7 @@ static int check_file(const struct apply *a, const char *full, int is_resumed)
 }
 
 /* Whether the tensors of a file are those of the snapshot's, by its header. */
-static int has_tensors(const char *full, const lmc_file *file, const struct options *o)
+static int has_tensors(const char *full, const lmc_file *file, const struct common *o)
 {
     struct source s;
     int same = open_source(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK &&
@@ -187,7 +187,7 @@ int open_target(struct apply *a)
     unsigned char bytes[8];
     a->path = realpath(a->name, NULL);
     if (!a->path) return fail_errno(a->name, errno, "cannot find the target");
-    if (stat(a->path, &a->st) != 0) return fail_errno(a->name, errno, "cannot look at it");
+    if (stat(a->path, &a->st) != 0) return fail_errno(a->name, errno, "cannot access it");
     a->is_tree = S_ISDIR(a->st.st_mode);
     if (!a->is_tree && !S_ISREG(a->st.st_mode))
         return fail(

@@ -12,7 +12,7 @@
 
 #include "../../lmc.h"
 #include "../input/archive.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/report.h"
 #include "apply_journal.h"
 #include "apply_place.h"
@@ -27,7 +27,8 @@ struct delta {
 };
 
 struct apply {
-    const struct options *o;
+    const struct common *o;
+    int trust_base;
     const char *name; /* of the target */
     char *path;       /* links resolved, for the target itself may be replaced */
     struct stat st;
@@ -35,7 +36,7 @@ struct apply {
     struct delta *deltas;
     size_t n_deltas;
     /* the target as a base of files */
-    struct options base_options;
+    struct common base_options;
     struct bases bases;
     /* what was applied last, whose files are those of the target */
     struct archive last;
@@ -63,6 +64,7 @@ int set_all_attributes(const char *root, const lmc_reader *reader);
  * meanwhile. */
 int lock_target(struct apply *a);
 
+/* Finds the target by its name, locks it, and checks that it can be one. */
 int open_target(struct apply *a);
 
 #endif

@@ -9,7 +9,7 @@
 #include "../format/npy.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -157,12 +157,11 @@ static int write_npy_header(const struct extract *e, struct output *out)
 }
 
 static int fail_lookup(const struct archive *a, enum lmc_status status, const char *name,
-                       const struct options *o)
+                       const char *file)
 {
-    if (status == LMC_ERR_NOT_FOUND && o->file)
+    if (status == LMC_ERR_NOT_FOUND && file)
         return fail(CODE_ERROR, a->name,
-                    "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name,
-                    o->file);
+                    "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name, file);
     if (status == LMC_ERR_NOT_FOUND)
         return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
     if (status == LMC_ERR_ARGUMENT)
@@ -172,24 +171,23 @@ static int fail_lookup(const struct archive *a, enum lmc_status status, const ch
 }
 
 /* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
-static int find_tensor(struct extract *e, const char *text, const struct options *o, int *has_slice)
+static int find_tensor(struct extract *e, const char *text, const char *file, int *has_slice)
 {
-    enum lmc_status status =
-        lmc_find_tensor(e->archive->reader, o->file, text, &e->file, &e->tensor);
+    enum lmc_status status = lmc_find_tensor(e->archive->reader, file, text, &e->file, &e->tensor);
     const char *bracket = strrchr(text, '[');
     size_t size = strlen(text);
     int code;
     *has_slice = 0;
     if (status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']') {
         char *name = copy_string(text, (size_t)(bracket - text));
-        status = lmc_find_tensor(e->archive->reader, o->file, name, &e->file, &e->tensor);
+        status = lmc_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
         code = status == LMC_OK ? parse_slice(&e->slice, bracket + 1, e->tensor)
-                                : fail_lookup(e->archive, status, name, o);
+                                : fail_lookup(e->archive, status, name, file);
         free(name);
         *has_slice = 1;
         return code;
     }
-    if (status != LMC_OK) return fail_lookup(e->archive, status, text, o);
+    if (status != LMC_OK) return fail_lookup(e->archive, status, text, file);
     return parse_slice(&e->slice, "]", e->tensor);
 }
 
@@ -234,8 +232,9 @@ static int plan_cat(struct extract *e, int has_slice)
     return CODE_OK;
 }
 
-int cat_tensor(const char *path, const char *name, const struct options *o)
+int cat_tensor(const char *path, const char *name, const struct cat_options *options)
 {
+    const struct common *o = &options->common;
     struct archive a;
     struct extract e;
     struct output out;
@@ -243,21 +242,19 @@ int cat_tensor(const char *path, const char *name, const struct options *o)
     const lmc_base *base;
     double start = now();
     int has_slice = 0, code = open_archive_file(&a, path, o);
-    if (code == CODE_OK)
-        code = protect_bases(NULL, o->output && !is_dash(o->output) ? o->output : NULL, 0, o);
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = read_archive_index(&a, base);
     memset(&e, 0, sizeof e);
     memset(&attributes, 0, sizeof attributes);
     e.archive = &a;
-    if (code == CODE_OK) code = name ? find_tensor(&e, name, o, &has_slice) : find_only_tensor(&e);
-    if (code == CODE_OK) code = plan_cat(&e, has_slice);
     if (code == CODE_OK)
-        code =
-            open_output(&out, o->output && !is_dash(o->output) ? o->output : NULL, &a.st, o->force);
+        code = name ? find_tensor(&e, name, options->file, &has_slice) : find_only_tensor(&e);
+    if (code == CODE_OK) code = plan_cat(&e, has_slice);
+    if (code == CODE_OK) code = open_output(&out, file_of_output(o), &a.st, o->force);
     if (code == CODE_OK) {
         progress_start(a.name, e.piece * e.left);
-        if (o->npy) code = write_npy_header(&e, &out);
+        if (options->npy) code = write_npy_header(&e, &out);
         if (code == CODE_OK) code = copy_pieces(&e, &out);
         progress_clear();
         if (code == CODE_OK) code = commit_output(&out, &attributes);

@@ -15,7 +15,7 @@
 #include "../input/base.h"
 #include "../input/compare.h"
 #include "../input/opened.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
 #include "../job/writer.h"
@@ -29,7 +29,7 @@
 
 /* Hands all bytes of the source to the writer. */
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
-                       const struct options *o, const struct output *out)
+                       const struct compress_options *o, const struct output *out)
 {
     enum lmc_status status;
     lmc_stream stream;
@@ -43,13 +43,12 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
-        return worse(o->bases->code, m->code);
+        return worse(o->common.bases->code, m->code);
     if (more)
         return s->promised
                    ? fail(CODE_ERROR, s->name,
                           "goes on after the last tensor that its header tells of; save it to a "
-                          "file "
-                          "first, or use --opaque")
+                          "file first, or use --opaque")
                    : fail(CODE_ERROR, s->name,
                           "grew while it was being read; try again when nobody writes to it");
     if (s->size != LMC_UNKNOWN_SIZE && s->taken != s->size)
@@ -68,12 +67,12 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
 
 /* Adds an open source to the snapshot: the member of that number. */
 static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer,
-                      const struct options *o, const struct output *out)
+                      const struct compress_options *o, const struct output *out)
 {
     const struct member *member = &m->list[number];
     lmc_file file;
     enum lmc_status status;
-    int code = fit_quantizers(m, number, o);
+    int code = fit_quantizers(m, number, &o->common);
     if (code != CODE_OK) return code;
     memset(&file, 0, sizeof file);
     file.path = member->path;
@@ -87,7 +86,7 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     }
     file.tensors = member->tensors;
     file.n_tensors = member->n_tensors;
-    status = lmc_begin_file(writer, &file, o->dtype);
+    status = lmc_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
     if (code != CODE_OK) return code;
@@ -95,31 +94,32 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
 }
 
-static int remove_file_source(const char *path, const char *snapshot, const struct options *o)
+static int remove_file_source(const char *path, const char *snapshot,
+                              const struct compress_options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
     if (code == CODE_OK && unlink(path) != 0) code = fail_errno(path, errno, "cannot remove it");
     return code;
 }
 
 int remove_listing(const struct listing *l, const char *root)
 {
-    for (size_t i = l->n; i-- > 0;) {
-        char *path = join_path(root, l->entries[i].path);
-        int error = (l->entries[i].is_directory ? rmdir(path) : unlink(path)) == 0 ? 0 : errno;
-        int code = error ? fail_errno(path, error, "cannot remove it") : CODE_OK;
+    const struct entry *stopped_at = NULL;
+    int error = remove_listed(l, root, &stopped_at), code = CODE_OK;
+    if (error) {
+        char *path = join_path(root, stopped_at->path);
+        code = fail_errno(path, error, "cannot remove it");
         free(path);
-        if (code != CODE_OK) return code;
     }
-    return CODE_OK;
+    return code;
 }
 
 static int remove_directory_source(const char *root, const char *snapshot, const struct listing *l,
-                                   const struct options *o)
+                                   const struct compress_options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, root, 0, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, root, 0, 0, &o->common, &n_files);
     if (code == CODE_OK && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
@@ -129,12 +129,14 @@ static int remove_directory_source(const char *root, const char *snapshot, const
 /* -- files -- */
 
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
-static char *name_snapshot(const char *path, const struct options *o)
+static char *name_snapshot(const char *path, const struct compress_options *o)
 {
     char *name;
     size_t size = strlen(path);
-    if (o->output) return is_dash(o->output) ? NULL : copy_string(o->output, strlen(o->output));
-    if (o->to_stdout || is_dash(path)) return NULL;
+    if (o->common.output)
+        return is_dash(o->common.output) ? NULL
+                                         : copy_string(o->common.output, strlen(o->common.output));
+    if (o->common.to_stdout || is_dash(path)) return NULL;
     while (size > 1 && path[size - 1] == '/') size--;
     name = (char *)resize(NULL, size + sizeof SUFFIX, 1);
     memcpy(name, path, size);
@@ -145,19 +147,18 @@ static char *name_snapshot(const char *path, const struct options *o)
 /* Chooses what is quantised, and finds what repeats. can_refer: the output is a file;
  * can_read_twice: so are the sources. */
 static int look_at_members(struct members *m, int can_refer, int can_read_twice,
-                           const struct options *o)
+                           const struct compress_options *o)
 {
-    can_refer = can_refer && !o->no_twins;
-    if (choose_all(m, can_refer, o) && !can_read_twice)
+    can_refer = can_refer && !o->coding.no_twins;
+    if (choose_all(m, can_refer) && !can_read_twice)
         return fail(CODE_ERROR, NULL,
                     "what is quantised is read twice, which standard input and pipes cannot; save "
-                    "it to a file first, "
-                    "or leave out --quant and --policy");
+                    "it to a file first, or leave out --quant and --policy");
     return can_refer && can_read_twice ? find_twins(m) : CODE_OK;
 }
 
 static int compress_source(struct source *s, const char *path, const char *snapshot,
-                           const struct options *o)
+                           const struct compress_options *o)
 {
     struct output out;
     struct attributes attributes;
@@ -165,38 +166,39 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     lmc_writer *writer = NULL;
     const struct base *base;
     double start = now();
-    int code = choose_base(&base, o);
+    int code = choose_base(&base, &o->common);
     if (code != CODE_OK) return code;
     memset(&attributes, 0, sizeof attributes);
     if (S_ISREG(s->st.st_mode)) attributes = attributes_of_stat(&s->st);
-    code = open_output(&out, snapshot, S_ISREG(s->st.st_mode) ? &s->st : NULL, o->force);
+    code = open_output(&out, snapshot, S_ISREG(s->st.st_mode) ? &s->st : NULL, o->common.force);
     if (code != CODE_OK) return code;
     memset(&m, 0, sizeof m);
+    m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     code = look_at_members(&m, out.temporary != NULL, !is_dash(path) && S_ISREG(s->st.st_mode), o);
     progress_start(s->name, s->size);
-    if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, o);
+    if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, &o->common);
     if (code == CODE_OK) code = add_source(s, &m, 0, writer, o, &out);
-    code = complete_snapshot(code, writer, &out, &attributes, &m, o);
+    code = complete_snapshot(code, writer, &out, &attributes, &m, &o->common);
     progress_clear();
     if (code == CODE_OK)
-        say_sizes(o, s->name, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name, o);
+        say_sizes(&o->common, s->name, progress_done(), out.outlet.size, progress_done(), start);
+    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name, &o->common);
     free_members(&m);
     return code;
 }
 
-int compress_file(const char *path, int is_named, const struct options *o)
+int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
     char *snapshot;
     int code;
-    if (has_suffix(path) && !o->force)
+    if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
                     " already; use -f to compress it again, or -d to restore it");
-    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force)
+    if (is_dash(path) && isatty(STDIN_FILENO) && !o->common.force)
         return fail(CODE_ERROR, NULL,
                     "standard input is a terminal; name a file, or see 'lmc help'");
     if (is_side_name(path))
@@ -208,9 +210,10 @@ int compress_file(const char *path, int is_named, const struct options *o)
     code = open_source(&s, path);
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
-        code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
-    if (code == CODE_OK) code = protect_bases(path, snapshot, 0, o);
-    if (code == CODE_OK) code = identify_source(&s, o);
+        code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->common.force);
+    if (code == CODE_OK)
+        code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
+    if (code == CODE_OK) code = identify_source(&s, &o->common);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, o);
     close_source(&s);
     if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
@@ -239,7 +242,7 @@ static int add_directory(const struct member *member, lmc_writer *writer, const 
 /* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not
  * be among the sources. */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
-                         const struct options *o, const struct stat *existing)
+                         const struct compress_options *o, const struct stat *existing)
 {
     char *full = join_path(root, e->path);
     struct source s;
@@ -249,8 +252,9 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
         code = fail(CODE_ERROR, full,
                     "is no file any more; try again when nobody writes to the directory");
     if (code == CODE_OK && existing && same_file(&s.st, existing))
-        code = fail(CODE_ERROR, full, "is the output, too; name another output with -o");
-    if (code == CODE_OK && !e->is_directory) code = identify_source(&s, o);
+        code = fail(CODE_ERROR, full,
+                    "output and input are the same file; name another output with -o");
+    if (code == CODE_OK && !e->is_directory) code = identify_source(&s, &o->common);
     if (code == CODE_OK) add_member(m, e->path, full, &s);
     close_source(&s);
     free(full);
@@ -258,7 +262,7 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
 }
 
 static int write_member(struct members *m, size_t number, lmc_writer *writer,
-                        const struct options *o, const struct output *out)
+                        const struct compress_options *o, const struct output *out)
 {
     const struct member *member = &m->list[number];
     struct source s;
@@ -272,7 +276,7 @@ static int write_member(struct members *m, size_t number, lmc_writer *writer,
 }
 
 static int write_tree(struct members *m, const char *root, const char *snapshot,
-                      const struct options *o)
+                      const struct compress_options *o)
 {
     struct output out;
     struct attributes attributes;
@@ -281,34 +285,35 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     const struct base *base;
     uint64_t total = 0;
     double start = now();
-    int code = choose_base(&base, o);
+    int code = choose_base(&base, &o->common);
     if (code != CODE_OK) return code;
-    if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot look at it");
+    if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot access it");
     attributes = attributes_of_stat(&st);
     attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
-    code = open_output(&out, snapshot, NULL, o->force);
+    code = open_output(&out, snapshot, NULL, o->common.force);
     if (code != CODE_OK) return code;
     code = look_at_members(m, out.temporary != NULL, 1, o);
     for (size_t i = 0; i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode)) total += (uint64_t)m->list[i].st.st_size;
     progress_start(root, total);
-    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, o);
+    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++) code = write_member(m, i, writer, o, &out);
-    code = complete_snapshot(code, writer, &out, &attributes, m, o);
+    code = complete_snapshot(code, writer, &out, &attributes, m, &o->common);
     progress_clear();
     if (code == CODE_OK)
-        say_sizes(o, root, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(m, root, o);
+        say_sizes(&o->common, root, progress_done(), out.outlet.size, progress_done(), start);
+    if (code == CODE_OK) say_if_nothing_quantised(m, root, &o->common);
     return code;
 }
 
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
-                     const struct options *o)
+                     const struct compress_options *o)
 {
     struct members m;
     struct stat existing;
     int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0;
     memset(&m, 0, sizeof m);
+    m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++)
         if (is_stored(&l->entries[i], l))
@@ -318,7 +323,7 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
     return code;
 }
 
-int compress_directory(const char *path, const struct options *o)
+int compress_directory(const char *path, const struct compress_options *o)
 {
     struct listing l;
     struct stat st;
@@ -332,15 +337,15 @@ int compress_directory(const char *path, const struct options *o)
     if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode)) {
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "
-                    "name; name that "
-                    "directory");
-    } else if (snapshot && !o->output &&
+                    "name; name that directory");
+    } else if (snapshot && !o->common.output &&
                (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path,
                     "has no name to derive that of the output from; name it with -o");
     } else {
         code = check_finished(root, CODE_ERROR);
-        if (code == CODE_OK) code = protect_bases(root, snapshot, 0, o);
+        if (code == CODE_OK)
+            code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
         if (code == CODE_OK) code = list_sources(&l, root);
     }
     if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);

@@ -11,7 +11,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"
@@ -122,8 +122,9 @@ static void print_json_diff(const struct diff *d)
     json_decref(object);
 }
 
-int diff_snapshots(char *from, char *to, const struct options *o)
+int diff_snapshots(char *from, char *to, const struct diff_options *options)
 {
+    const struct common *o = &options->common;
     char *names[2];
     struct diff d;
     size_t n = o->bases->n;
@@ -134,6 +135,7 @@ int diff_snapshots(char *from, char *to, const struct options *o)
     if (code != CODE_OK) return code;
     memset(&d, 0, sizeof d);
     d.o = o;
+    d.level = options->level;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
     code = prepare_base(d.a, o);
@@ -147,7 +149,7 @@ int diff_snapshots(char *from, char *to, const struct options *o)
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && o->json) print_json_diff(&d);
+    if (code == CODE_OK && options->json) print_json_diff(&d);
     else if (code == CODE_OK) print_diff(&d);
     free(d.old_items.list);
     free(d.new_items.list);

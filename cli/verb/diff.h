@@ -6,8 +6,15 @@
 
 #include "../sys/platform.h"
 
-struct options;
+#include "../input/common.h"
 
-int diff_snapshots(char *from, char *to, const struct options *o);
+struct diff_options {
+    struct common common;
+    enum lmc_level level; /* --max: what the deltas would be coded with */
+    int json;             /* --json */
+};
+
+/* Prints what has changed between two snapshots, files or directories. */
+int diff_snapshots(char *from, char *to, const struct diff_options *options);
 
 #endif

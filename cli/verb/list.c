@@ -14,7 +14,7 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
@@ -66,7 +66,7 @@ static void print_choice(const json_t *choices, const char *path, const char *na
 }
 
 static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t,
-                         const json_t *choices, const struct options *o)
+                         const json_t *choices, const struct common *o)
 {
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
     uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
@@ -87,7 +87,7 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
 }
 
 static void print_file(const struct archive *a, size_t number, const json_t *choices,
-                       const struct options *o)
+                       const struct common *o)
 {
     const lmc_file *f = lmc_get_file(a->reader, number);
     uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
@@ -106,7 +106,7 @@ static void print_file(const struct archive *a, size_t number, const json_t *cho
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
 }
 
-static void print_archive(const struct archive *a, const struct options *o)
+static void print_archive(const struct archive *a, const struct common *o)
 {
     size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0, n_lossy = 0;
     json_t *record = load_record(a), *choices = index_choices(record);
@@ -138,9 +138,9 @@ static void print_archive(const struct archive *a, const struct options *o)
         char *name = copy_metadata(a, BASE_KEY);
         format_identity(identity, a->wanted);
         printf("  base     %s, %u delta%s deep%s", identity, (unsigned)a->chain_depth,
-               a->chain_depth == 1 ? "" : "s", name ? ", then called " : "");
+               a->chain_depth == 1 ? "" : "s", name ? " (named " : "");
         print_name(name ? name : "");
-        putchar('\n');
+        printf("%s\n", name ? " when this delta was made)" : "");
         free(name);
     }
     printf("    dtype    shape                        size         packed   ratio  name\n");
@@ -242,12 +242,13 @@ static void print_json(const struct archive *a)
     json_decref(object);
 }
 
-int list_file(const char *path, const struct options *o)
+int list_file(const char *path, const struct list_options *options)
 {
+    const struct common *o = &options->common;
     struct archive a;
     int code = open_archive_file(&a, path, o);
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && o->json) print_json(&a);
+    if (code == CODE_OK && options->json) print_json(&a);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
     return code;

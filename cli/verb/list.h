@@ -6,8 +6,14 @@
 
 #include "../sys/platform.h"
 
-struct options;
+#include "../input/common.h"
 
-int list_file(const char *path, const struct options *o);
+struct list_options {
+    struct common common;
+    int json; /* --json */
+};
+
+/* Prints what is in the snapshot at path ("-": standard input, a file) to standard output. */
+int list_file(const char *path, const struct list_options *options);
 
 #endif

@@ -14,7 +14,7 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -42,7 +42,7 @@ static size_t choose_window(const lmc_file *f, uint64_t at)
 }
 
 static int recode_member(struct members *m, size_t number, unsigned char *window,
-                         lmc_writer *writer, const struct output *out, const struct options *o)
+                         lmc_writer *writer, const struct output *out, const struct common *o)
 {
     struct archive *a = m->archive;
     const struct member *member = &m->list[number];
@@ -146,7 +146,7 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
 
 /* The open snapshot to the open output; this is closed on return. */
 static int recode_archive(struct archive *a, const struct base *base, struct output *out,
-                          const struct options *o)
+                          const struct recode_options *o)
 {
     struct attributes attributes = attributes_of_stat(&a->st);
     struct members m;
@@ -157,6 +157,7 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
     char *name = copy_string(output_name(out), strlen(output_name(out)));
     int code = CODE_OK;
     memset(&m, 0, sizeof m);
+    m.coding = &o->coding;
     m.archive = a;
     m.n = lmc_count_files(a->reader);
     m.list = (struct member *)resize(NULL, m.n, sizeof *m.list);
@@ -171,24 +172,24 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
     }
     progress_start(a->name, total);
     code = read_quantizers(&m);
-    if (code == CODE_OK && out->temporary && !o->no_twins) code = find_twins(&m);
+    if (code == CODE_OK && out->temporary && !o->coding.no_twins) code = find_twins(&m);
     attach_quantizers(&m);
-    if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, o);
+    if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, &o->common);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);
     window = (unsigned char *)resize(NULL, RECODE_WINDOW, 1);
     for (size_t i = 0; i < m.n && code == CODE_OK; i++)
-        code = recode_member(&m, i, window, writer, out, o);
+        code = recode_member(&m, i, window, writer, out, &o->common);
     free(window);
-    code = complete_snapshot(code, writer, out, &attributes, &m, o);
+    code = complete_snapshot(code, writer, out, &attributes, &m, &o->common);
     progress_clear();
-    if (code == CODE_OK) say_sizes(o, name, total, out->outlet.size, total, start);
+    if (code == CODE_OK) say_sizes(&o->common, name, total, out->outlet.size, total, start);
     free(name);
     free_members(&m);
     return code;
 }
 
 /* NULL: no base is called so. */
-static struct base *find_base_named(const char *name, const struct options *o)
+static struct base *find_base_named(const char *name, const struct common *o)
 {
     for (size_t i = 0; i < o->bases->n; i++)
         if (strcmp(o->bases->list[i].name, name) == 0) return &o->bases->list[i];
@@ -197,7 +198,7 @@ static struct base *find_base_named(const char *name, const struct options *o)
 
 /* What the open snapshot is to be coded against. It must not need the snapshot's own file: once
  * that has given way to the new one, neither could be restored. */
-static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
+static int prepare_onto(struct base *onto, const struct archive *a, const struct common *o)
 {
     int code = prepare_base(onto, o);
     for (const struct base *b = onto; b && code == CODE_OK; b = b->below)
@@ -208,21 +209,22 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
     return code;
 }
 
-int recode_snapshot(const char *tip, const char *onto, const char *output, const struct options *o)
+int recode_snapshot(const char *tip, const char *onto, const char *output,
+                    const struct recode_options *o)
 {
     struct archive a;
     struct output out;
-    struct base *base = onto ? find_base_named(onto, o) : NULL;
+    struct base *base = onto ? find_base_named(onto, &o->common) : NULL;
     const lmc_base *own;
     int code;
     if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
-    code = open_archive_file(&a, tip, o);
-    if (code == CODE_OK && output) code = check_output(output, &a.st, o->force);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
-    if (code == CODE_OK) code = find_base_of_archive(&a, &own, o);
+    code = open_archive_file(&a, tip, &o->common);
+    if (code == CODE_OK && output) code = check_output(output, &a.st, o->common.force);
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common);
+    if (code == CODE_OK) code = find_base_of_archive(&a, &own, &o->common);
     if (code == CODE_OK) code = read_archive_index(&a, own);
-    if (code == CODE_OK && base) code = prepare_onto(base, &a, o);
-    if (code == CODE_OK) code = open_output(&out, output, &a.st, o->force);
+    if (code == CODE_OK && base) code = prepare_onto(base, &a, &o->common);
+    if (code == CODE_OK) code = open_output(&out, output, &a.st, o->common.force);
     if (code == CODE_OK) code = recode_archive(&a, base, &out, o);
     close_archive(&a);
     return code;
@@ -258,7 +260,7 @@ static int is_needed(const struct base *delta, const struct base *deltas, size_t
     return 0;
 }
 
-static int open_deltas(struct base *deltas, size_t n, const struct options *o)
+static int open_deltas(struct base *deltas, size_t n, const struct common *o)
 {
     for (size_t i = 0; i < n; i++) {
         struct stat st;
@@ -282,7 +284,7 @@ static int open_deltas(struct base *deltas, size_t n, const struct options *o)
 }
 
 /* That every delta has its base among the deltas or the other bases. */
-static int check_links(struct base *deltas, size_t n, const struct options *o)
+static int check_links(struct base *deltas, size_t n, const struct common *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < n && code == CODE_OK; i++)
@@ -317,29 +319,31 @@ static int find_tip(struct base *deltas, size_t n, struct base **tip)
                                "deltas form a loop");
 }
 
-int fold_deltas(char **paths, size_t n, const char *output, const struct options *o)
+int fold_deltas(char **paths, size_t n, const char *output, const struct recode_options *o)
 {
-    size_t n_bases = o->bases->n, first = 0;
+    size_t n_bases = o->common.bases->n, first = 0;
     struct base *deltas, *tip;
     int code;
-    for (size_t i = 0; i < n; i++) add_base(o->bases, paths[i]);
-    deltas = o->bases->list + n_bases;
-    while (first < n_bases && holds_base(deltas, n, &o->bases->list[first])) first++;
-    code = open_deltas(deltas, n, o);
+    for (size_t i = 0; i < n; i++) add_base(o->common.bases, paths[i]);
+    deltas = o->common.bases->list + n_bases;
+    while (first < n_bases && holds_base(deltas, n, &o->common.bases->list[first])) first++;
+    code = open_deltas(deltas, n, &o->common);
     if (code == CODE_OK && first == n_bases)
         code = fail(CODE_USAGE, NULL,
                     "'lmc fold' wants with --base what the first of the deltas is made against");
-    if (code == CODE_OK) code = check_links(deltas, n, o);
+    if (code == CODE_OK) code = check_links(deltas, n, &o->common);
     if (code == CODE_OK) code = find_tip(deltas, n, &tip);
-    return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, output, o)
-                           : code;
+    return code == CODE_OK
+               ? recode_snapshot(tip->name, o->common.bases->list[first].name, output, o)
+               : code;
 }
 
 /* -- rebase -- */
 
-int rebase_snapshot(const char *path, const char *output, const struct options *o)
+int rebase_snapshot(const char *path, const char *onto, const char *output,
+                    const struct recode_options *o)
 {
-    const char *onto = strcmp(o->onto, "none") == 0 ? NULL : o->onto;
-    if (onto && !find_base_named(onto, o)) add_base(o->bases, onto);
+    if (strcmp(onto, "none") == 0) onto = NULL;
+    if (onto && !find_base_named(onto, &o->common)) add_base(o->common.bases, onto);
     return recode_snapshot(path, onto, output, o);
 }

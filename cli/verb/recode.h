@@ -12,16 +12,25 @@
 
 #include <stddef.h>
 
-struct options;
+#include "../choose/members.h"
+#include "../input/common.h"
+
+struct recode_options {
+    struct common common;
+    struct coding coding; /* whose policy has no rules: what is quantised stays as it is */
+};
 
 /* Writes the snapshot at path tip, of whatever chain, against the base called onto (NULL: none) to
  * output (NULL: standard output). The bases hold all that the chain needs, and onto. */
-int recode_snapshot(const char *tip, const char *onto, const char *output, const struct options *o);
+int recode_snapshot(const char *tip, const char *onto, const char *output,
+                    const struct recode_options *o);
 
 /* One delta out of those at paths, in whatever order, against the first base that is none of them.
  */
-int fold_deltas(char **paths, size_t n, const char *output, const struct options *o);
+int fold_deltas(char **paths, size_t n, const char *output, const struct recode_options *o);
 
-int rebase_snapshot(const char *path, const char *output, const struct options *o);
+/* onto: the new base, or "none" */
+int rebase_snapshot(const char *path, const char *onto, const char *output,
+                    const struct recode_options *o);
 
 #endif

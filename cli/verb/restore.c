@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
 #include "../sys/io.h"
@@ -48,7 +48,7 @@ static int remove_snapshot(const struct restore *r)
     unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     int code = CODE_OK;
     for (size_t i = 0; i < r->n_records && code == CODE_OK; i++)
-        code = verify_record(r->target, &r->records[i], buffer);
+        code = verify_record(r->tree.target, &r->records[i], buffer);
     free(buffer);
     if (code == CODE_OK && unlink(r->input) != 0)
         code = fail_errno(r->input, errno, "cannot remove it");
@@ -56,7 +56,7 @@ static int remove_snapshot(const struct restore *r)
 }
 
 /* Where path is restored to; NULL: to standard output. *code: what was reported. */
-static char *name_target(const char *path, const struct options *o, int *code)
+static char *name_target(const char *path, const struct common *o, int *code)
 {
     const char *name = o->output ? o->output : path;
     size_t size = strlen(name);
@@ -73,20 +73,20 @@ static char *name_target(const char *path, const struct options *o, int *code)
     return copy_string(path, size - strlen(SUFFIX));
 }
 
-int restore_file(const char *path, const struct options *o)
+int restore_file(const char *path, const struct restore_options *options)
 {
+    const struct common *o = &options->common;
     struct restore r;
     struct source s;
     const lmc_base *base;
+    const char *source = options->remove_source ? path : NULL;
+    char *target = NULL;
     double start = now();
-    int code;
-    memset(&r, 0, sizeof r);
-    r.o = o;
-    r.input = path;
-    r.outlet.fd = r.fd_again = -1;
-    code = open_snapshot_source(&s, path, o);
-    if (code == CODE_OK) r.target = name_target(path, o, &code);
-    if (code == CODE_OK) code = protect_bases(path, r.target, o->force, o);
+    int code = open_snapshot_source(&s, path, o);
+    if (code == CODE_OK) target = name_target(path, o, &code);
+    init_restore(&r, path, target, o);
+    r.keeps_records = options->remove_source;
+    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
@@ -101,14 +101,8 @@ int restore_file(const char *path, const struct options *o)
             "tells how near",
             (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
     close_source(&s);
-    if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r);
-    for (size_t i = 0; i < r.n_records; i++) free(r.records[i].path);
-    free(r.records);
-    for (size_t i = 0; i < r.n_paths; i++) free(r.paths[i]);
-    free(r.paths);
-    for (size_t i = 0; i < r.n_directories; i++) free(r.directories[i].path);
-    free(r.directories);
-    free_listing(&r.replaced);
-    free(r.target);
+    if (code == CODE_OK && options->remove_source) code = remove_snapshot(&r);
+    free_restore(&r);
+    free(target);
     return code;
 }

@@ -6,8 +6,14 @@
 
 #include "../sys/platform.h"
 
-struct options;
+#include "../input/common.h"
 
-int restore_file(const char *path, const struct options *o);
+struct restore_options {
+    struct common common;
+    int remove_source; /* --rm: when what was restored has been read again */
+};
+
+/* Restores the snapshot at path ("-": standard input) to what -o or its own name says. */
+int restore_file(const char *path, const struct restore_options *options);
 
 #endif

@@ -15,7 +15,7 @@
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
 #include "../sys/io.h"
@@ -211,7 +211,7 @@ static int complete_directories(struct salvage *s)
  * every block knows whether it is the right one. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
-    const struct options *o = s->o;
+    const struct common *o = s->o;
     int code;
     *base = NULL;
     if (o->bases->n == 0) return CODE_OK;
@@ -246,11 +246,8 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
 static int run_salvage(struct salvage *s)
 {
     lmc_range range;
-    int is_end = 0, code;
-    code = begin_tree(&s->tree);
-    if (code != CODE_OK) return code;
-    s->tree.started = s->tree.is_tree = 1;
-    if (!s->o->json && s->o->verbosity > 0) {
+    int is_end = 0, code = CODE_OK;
+    if (!s->json && s->o->verbosity > 0) {
         print_name(s->archive.name);
         printf(":\n");
     }
@@ -268,42 +265,49 @@ static int run_salvage(struct salvage *s)
     return code;
 }
 
-int salvage_file(const char *path, const struct options *o)
+/* Where the output goes. To be freed. */
+static char *name_salvage(const char *path, const struct common *o)
 {
+    size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
+    char *name;
+    if (o->output) return copy_string(o->output, strlen(o->output));
+    name = (char *)resize(NULL, size + sizeof ".salvaged", 1);
+    memcpy(name, path, size);
+    strcpy(name + size, ".salvaged");
+    return name;
+}
+
+int salvage_file(const char *path, const struct salvage_options *options)
+{
+    const struct common *o = &options->common;
     struct salvage s;
     const lmc_base *base;
+    char *target = name_salvage(path, o);
     int code;
     memset(&s, 0, sizeof s);
-    s.o = s.tree.o = o;
-    s.tree.input = path;
-    s.tree.outlet.fd = s.tree.fd_again = -1;
+    s.o = o;
+    s.json = options->json;
+    init_tree(&s.tree, target);
     s.report = (json_t *)check_memory(json_object());
     s.files = (json_t *)check_memory(json_array());
     s.unplaced = (json_t *)check_memory(json_array());
     code = open_archive_file(&s.archive, path, o);
-    if (code == CODE_OK) {
-        s.tree.input_stat = &s.archive.st;
-        if (o->output) s.tree.target = copy_string(o->output, strlen(o->output));
-        else {
-            size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-            s.tree.target = (char *)resize(NULL, size + sizeof ".salvaged", 1);
-            memcpy(s.tree.target, path, size);
-            strcpy(s.tree.target + size, ".salvaged");
-        }
-        code = protect_bases(path, s.tree.target, 0, o);
-    }
+    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o);
     if (code == CODE_OK) code = choose_salvage_base(&s, &base);
     if (code == CODE_OK) code = open_salvage(&s, base);
-    if (code == CODE_OK) code = finish_restore(&s.tree, run_salvage(&s));
+    if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
+    if (code == CODE_OK) {
+        code = run_salvage(&s);
+        if (code == CODE_OK) code = commit_tree(&s.tree, o->force, &s.archive.st);
+        else remove_temporary();
+    }
     if (code == CODE_OK) code = worse(conclude(&s), check_bases(o));
     close_archive(&s.archive);
     json_decref(s.report);
     json_decref(s.files);
     json_decref(s.unplaced);
     free(s.losses);
-    for (size_t i = 0; i < s.tree.n_directories; i++) free(s.tree.directories[i].path);
-    free(s.tree.directories);
-    free_listing(&s.tree.replaced);
-    free(s.tree.target);
+    free_tree(&s.tree);
+    free(target);
     return code;
 }

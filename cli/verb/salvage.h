@@ -11,8 +11,15 @@
 
 #include "../sys/platform.h"
 
-struct options;
+#include "../input/common.h"
 
-int salvage_file(const char *path, const struct options *o);
+struct salvage_options {
+    struct common common;
+    int json; /* --json: salvage.json to standard output, and no table */
+};
+
+/* Recovers what is intact of the snapshot at path, to a directory: -o, or PATH.salvaged. CODE_OK:
+ * all is; CODE_BASE: the base would bring back more; CODE_CORRUPT: something is lost. */
+int salvage_file(const char *path, const struct salvage_options *options);
 
 #endif

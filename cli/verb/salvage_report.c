@@ -11,7 +11,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../job/restored_tree.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -65,7 +65,7 @@ static json_t *list_losses(const struct salvage *s, uint64_t start, uint64_t end
         }
         set_json(entry, "reason", json_string(name_loss(l->status)));
         if (json_array_append_new(list, entry) != 0) check_memory(NULL);
-        if (!prefix || s->o->json || s->o->verbosity == 0) continue;
+        if (!prefix || s->json || s->o->verbosity == 0) continue;
         printf("%sbytes %llu to %llu", prefix, (unsigned long long)from,
                (unsigned long long)to - 1);
         if (dtype != LMC_AUTO)
@@ -106,7 +106,7 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t,
     set_json(entry, "confirmed", json_boolean(confirmed > 0));
     set_json(entry, "lost", losses);
     if (json_array_append_new(tensors, entry) != 0) check_memory(NULL);
-    if (s->o->json || s->o->verbosity == 0) return;
+    if (s->json || s->o->verbosity == 0) return;
     printf("    %-12s %14llu  ", state, (unsigned long long)t->size);
     print_name(t->name);
     putchar('\n');
@@ -140,7 +140,7 @@ void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_
     set_json(entry, "confirmed", json_boolean(confirmed > 0));
     if (where) set_json_text(entry, "recovered_as", where);
     set_json(entry, "lost", losses);
-    if (!s->o->json && s->o->verbosity > 0) {
+    if (!s->json && s->o->verbosity > 0) {
         printf("  %-14s %14llu  ", state, (unsigned long long)size);
         print_name(is_described ? *file->path ? file->path : "(the file itself)"
                    : where      ? where
@@ -155,15 +155,14 @@ void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_
                                 &part, &wants_base));
         in_tensors += part;
     }
-    if (!s->o->json && s->o->verbosity > 0 && lost && file->n_tensors == 0 && lost < size)
+    if (!s->json && s->o->verbosity > 0 && lost && file->n_tensors == 0 && lost < size)
         json_decref(
             list_losses(s, 0, UINT64_MAX, LMC_AUTO, "                 ", &part, &wants_base));
     if (lost > in_tensors && file->n_tensors) {
         set_json_number(entry, "lost_outside_tensors", lost - in_tensors);
-        if (!s->o->json && s->o->verbosity > 0)
+        if (!s->json && s->o->verbosity > 0)
             printf("    %llu bytes that belong to no tensor are lost, of the file's header "
-                   "perhaps; salvage.json has the name, type, shape and place of each "
-                   "tensor\n",
+                   "perhaps; salvage.json has the name, type, shape and place of each tensor\n",
                    (unsigned long long)(lost - in_tensors));
     }
     set_json(entry, "tensors", tensors);
@@ -220,7 +219,7 @@ int write_report(struct salvage *s)
         code = error ? fail_errno(file.path, error, "cannot write it")
                      : end_tree_file(&s->tree, &file);
     }
-    if (code == CODE_OK && s->o->json) fwrite(text, 1, size + 1, stdout);
+    if (code == CODE_OK && s->json) fwrite(text, 1, size + 1, stdout);
     free(text);
     return code;
 }
@@ -252,8 +251,7 @@ int conclude(const struct salvage *s)
         format_hex(wanted, s->archive.wanted, SHORT_IDENTITY);
         return fail(CODE_BASE, name,
                     "%llu of %llu bytes are not recovered; with its base%s%s, named by --base, "
-                    "%llu tensors more might come back; what did "
-                    "is in %s",
+                    "%llu tensors more might come back; what did is in %s",
                     (unsigned long long)s->lost, (unsigned long long)s->size,
                     s->archive.chain_depth ? " " : "", s->archive.chain_depth ? wanted : "",
                     (unsigned long long)s->n_with_base, target);

@@ -12,9 +12,9 @@
 
 #include "../../lmc.h"
 #include "../input/archive.h"
-#include "../job/restorer.h"
+#include "../job/restored_tree.h"
 
-struct options;
+struct common;
 
 struct loss {
     uint64_t start, end;
@@ -22,9 +22,10 @@ struct loss {
 };
 
 struct salvage {
-    const struct options *o;
+    const struct common *o;
+    int json; /* see struct salvage_options */
     struct archive archive;
-    struct restore tree; /* of the output */
+    struct restored_tree tree; /* of the output */
     lmc_damage damage;
     json_t *report, *files, *unplaced;
     struct loss *losses; /* of the file at hand */
@@ -35,14 +36,17 @@ struct salvage {
     int wants_base;
 };
 
+/* For the table and JSON. */
 const char *name_loss(enum lmc_status status);
 
 /* The name of what was recovered of a file, below the output; NULL: nothing was. To be freed. */
 void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                  const char *where);
 
+/* Writes salvage.json into the output, and to standard output with --json. */
 int write_report(struct salvage *s);
 
+/* Says how it went; returns the exit code. */
 int conclude(const struct salvage *s);
 
 #endif

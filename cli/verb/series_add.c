@@ -11,7 +11,7 @@
 
 #include "../input/base.h"
 #include "../input/compare.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -23,7 +23,7 @@
 #include "series_look.h"
 #include "series_manifest.h"
 #include "series_open.h"
-#include "series_options.h"
+#include "series.h"
 
 struct newcomer {
     char *path;
@@ -59,7 +59,7 @@ static int is_or_holds(const char *outer, const char *inner)
 
 /* That it is something a series takes, and that it does not hold the series. To be done before the
  * series is begun. */
-static int check_newcomer(const char *directory, const char *path, const struct options *o)
+static int check_newcomer(const char *directory, const char *path, const struct series_options *o)
 {
     struct stat st, link;
     char *own = copy_without_slashes(directory), *parent = directory_of(own),
@@ -96,7 +96,7 @@ static int open_newcomer(struct newcomer *c, const char *path)
     memset(c, 0, sizeof *c);
     c->path = copy_without_slashes(path);
     c->look = look_at(c->path);
-    if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot look at it");
+    if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot access it");
     c->is_tree = S_ISDIR(st.st_mode);
     if (c->is_tree) code = list_sources(&c->l, c->path);
     return code;
@@ -118,7 +118,7 @@ static int remove_newcomer(const struct newcomer *c, const char *name)
 /* Restores the snapshot and compares. may_lack: a part of the source may be gone; may_lose: see
  * verify_snapshot */
 static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
-                           int may_lose, const struct options *o)
+                           int may_lose, const struct common *o)
 {
     size_t n_files = 0;
     int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
@@ -140,7 +140,7 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
 {
     const struct snapshot *latest = find_latest(s), *same;
     long n;
-    if (!latest || is_given(s->o, SERIES_ANCHOR)) return NULL;
+    if (!latest || s->o->anchor) return NULL;
     if (count_deltas(s, latest) < 0) {
         say(latest->path, "cannot be restored, so the new snapshot is not coded against it; see "
                           "'lmc series DIR verify'");
@@ -156,19 +156,23 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
                          int verifies, int *is_made)
 {
     const struct snapshot *base = choose_base_of_next(s);
+    struct compress_options to_compress;
     struct chain chain;
     int code;
-    begin_chain(&chain, s->o);
-    chain.o.output = e->path;
+    begin_chain(&chain, &s->o->common);
+    chain.common.output = e->path;
     if (base) add_links(&chain, s, base, 1);
-    code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &chain.o)
-                      : compress_file(c->path, 1, &chain.o);
+    to_compress.common = chain.common;
+    to_compress.coding = s->o->coding;
+    to_compress.remove_source = 0; /* later, when the list has it */
+    code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &to_compress)
+                      : compress_file(c->path, 1, &to_compress);
     *is_made = code == CODE_OK;
     if (code == CODE_OK && verifies)
-        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
-    if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.o);
+        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.common);
+    if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.common);
     free_bases(&chain.bases);
-    if (code == CODE_OK && s->o->verbosity >= 2)
+    if (code == CODE_OK && s->o->common.verbosity >= 2)
         say(e->path, base ? "a delta of %s" : "an anchor", base ? base->name : "");
     return code;
 }
@@ -216,20 +220,20 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     if (e->state == STATE_FORGOTTEN)
         return fail(CODE_ERROR, c->path,
                     "is not removed: its snapshot is forgotten; 'lmc series DIR keep %.250s' "
-                    "first, or add this one "
-                    "under another name",
+                    "first, or add this one under another name",
                     e->name);
     code = check_chain_of(s, e, 0);
     if (code != CODE_OK) return code;
-    begin_chain(&chain, s->o);
+    begin_chain(&chain, &s->o->common);
     add_links(&chain, s, e, 0);
-    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
+    code = verify_newcomer(c, e->path, 1, 0, &chain.common);
     free_bases(&chain.bases);
     return code == CODE_OK ? remove_newcomer(c, e->name) : code;
 }
 
 /* Another lmc that watches has done it while this one waited. */
-static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
+static int is_done_meanwhile(const struct snapshot *e, const char *path,
+                             const struct series_options *o)
 {
     struct stat st;
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
@@ -246,7 +250,7 @@ static void drop_gone(struct series *s, const char *name)
 }
 
 int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched,
-                         const struct options *o)
+                         const struct series_options *o)
 {
     struct series s;
     struct newcomer c;
@@ -259,27 +263,24 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
     if (code == CODE_OK && !is_done) code = open_newcomer(&c, path);
-    if (code == CODE_OK && o->series.every) s.every = o->series.every;
+    if (code == CODE_OK && o->every) s.every = o->every;
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
-                 : add_newcomer(&s, &c, name,
-                                is_watched || is_given(o, SERIES_VERIFY) || o->remove_source);
+                 : add_newcomer(&s, &c, name, is_watched || o->verify || o->remove_source);
     close_newcomer(&c);
     close_series(&s);
     return code;
 }
 
-int series_add(const char *directory, char **args, int n, const struct options *o)
+int series_add(const char *directory, const char *path, const struct series_options *o)
 {
-    char *name = o->series.name ? copy_string(o->series.name, strlen(o->series.name))
-                                : name_of_source(args[0]);
+    char *name = o->name ? copy_string(o->name, strlen(o->name)) : name_of_source(path);
     const char *fault = find_fault_of_name(name);
     int code;
-    (void)n;
     if (fault)
-        code = fail(CODE_USAGE, args[0],
+        code = fail(CODE_USAGE, path,
                     "cannot give its name to a snapshot: it %s; choose one with --name", fault);
-    else code = add_source_to_series(directory, args[0], name, 0, o);
+    else code = add_source_to_series(directory, path, name, 0, o);
     free(name);
     return code;
 }

@@ -2,15 +2,17 @@
 #include "series_chain.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
+#include "../sys/names.h"
 #include "../sys/report.h"
 #include "series_manifest.h"
-#include "series_options.h"
+#include "series.h"
 
 const struct snapshot *find_shallowest(const struct series *s, const uint8_t *identity,
                                        uint64_t below, int only_kept)
@@ -65,13 +67,13 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
     }
 }
 
-void begin_chain(struct chain *c, const struct options *o)
+void begin_chain(struct chain *c, const struct common *o)
 {
     memset(&c->bases, 0, sizeof c->bases);
-    c->o = *o;
-    c->o.bases = &c->bases;
-    c->o.remove_source = c->o.to_stdout = c->o.force = 0;
-    c->o.output = NULL;
+    c->common = *o;
+    c->common.bases = &c->bases;
+    c->common.to_stdout = c->common.force = 0;
+    c->common.output = NULL;
 }
 
 static void add_link(struct chain *c, const char *path)
@@ -89,7 +91,7 @@ void add_links(struct chain *c, const struct series *s, const struct snapshot *e
 
 /* -- what the file says about itself -- */
 
-int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct options *o)
+int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct common *o)
 {
     struct archive a;
     int code = open_archive_file(&a, path, o);
@@ -106,12 +108,11 @@ int check_entry(const struct series *s, const struct snapshot *e)
 {
     uint8_t identity[LMC_IDENTITY_SIZE];
     uint64_t size;
-    int code = read_identity(e->path, identity, &size, s->o);
+    int code = read_identity(e->path, identity, &size, &s->o->common);
     if (code == CODE_OK && (memcmp(identity, e->identity, sizeof identity) != 0 || size != e->size))
         code = fail(CODE_CORRUPT, e->path,
                     "is another snapshot than was added under this name; move it away, and bring "
-                    "the right one back, "
-                    "or 'lmc series DIR rebuild'");
+                    "the right one back, or 'lmc series DIR rebuild'");
     return code;
 }
 
@@ -139,4 +140,11 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
     return *found ? CODE_OK
                   : fail(CODE_ERROR, s->directory,
                          "has no snapshot '%.300s'; 'lmc series DIR list' lists them", text);
+}
+
+void tell(const struct series_options *o, const char *what, const char *name, const char *link,
+          const char *other)
+{
+    if (o->dry_run) printf("%s %s%s%s\n", what, name, link, other);
+    else if (o->common.verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
 }

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "../input/options.h"
+#include "../input/common.h"
 #include "series_manifest.h"
 
 /* Of the snapshots that have that content, the one with the shortest chain, shorter than below;
@@ -29,16 +29,18 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
 
 /* Options of their own, with the bases that a snapshot needs. */
 struct chain {
-    struct options o;
+    struct common common;
     struct bases bases;
 };
 
-void begin_chain(struct chain *c, const struct options *o);
+/* The options of the series, without bases, output and force. The bases are to be freed. */
+void begin_chain(struct chain *c, const struct common *o);
 
 /* What e needs, the nearest first; is_base: and before that e itself. */
 void add_links(struct chain *c, const struct series *s, const struct snapshot *e, int is_base);
 
-int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct options *o);
+/* Identity of the snapshot at path, and bytes that it restores. */
+int read_identity(const char *path, uint8_t *identity, uint64_t *size, const struct common *o);
 
 /* That the file is what was added. */
 int check_entry(const struct series *s, const struct snapshot *e);
@@ -47,5 +49,9 @@ int check_entry(const struct series *s, const struct snapshot *e);
  * name. */
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found);
+
+/* Tells what is done to the snapshot called name, or would be. */
+void tell(const struct series_options *o, const char *what, const char *name, const char *link,
+          const char *other);
 
 #endif

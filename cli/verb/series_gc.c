@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_gc.h"
+#include "series.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/io.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -20,7 +20,6 @@
 #include "series_chain.h"
 #include "series_manifest.h"
 #include "series_open.h"
-#include "series_options.h"
 #include "test.h"
 
 /* A name that counts as temporary: who finds it later removes it. */
@@ -53,7 +52,7 @@ static int compare_archives(const struct archive *a, const struct archive *b)
 }
 
 /* Reads the new file as a whole, and compares what the indexes say. */
-static int check_recoded(const char *old, const char *recoded, const struct options *o)
+static int check_recoded(const char *old, const char *recoded, const struct common *o)
 {
     struct archive a, b;
     int code = test_file(recoded, o), result = open_archive_file(&a, old, o);
@@ -98,26 +97,29 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
+    struct recode_options to_recode;
     char *recoded;
     struct chain c;
     int code;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
-    if (is_given(s->o, SERIES_DRY_RUN)) { /* what comes next builds on it */
+    if (s->o->dry_run) { /* what comes next builds on it */
         e->depth = onto ? onto->depth + 1 : 0;
         if (onto) memcpy(e->wanted, onto->identity, sizeof e->wanted);
         return CODE_OK;
     }
     recoded = join_path(s->directory, RECODED_NAME);
-    begin_chain(&c, s->o);
+    begin_chain(&c, &s->o->common);
     add_links(&c, s, e, 0);
     if (onto) add_links(&c, s, onto, 1);
-    code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &c.o);
+    to_recode.common = c.common;
+    to_recode.coding = s->o->coding;
+    code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &to_recode);
     free_bases(&c.bases);
     if (code == CODE_OK) {
-        begin_chain(&c, s->o);
+        begin_chain(&c, &s->o->common);
         if (onto) add_links(&c, s, onto, 1);
-        code = check_recoded(e->path, recoded, &c.o);
+        code = check_recoded(e->path, recoded, &c.common);
         free_bases(&c.bases);
         if (code == CODE_OK) code = replace_file(s, recoded, e);
         if (code != CODE_OK) unlink(recoded);
@@ -152,18 +154,18 @@ static int remove_forgotten(struct series *s)
         }
         if (!deepest) break;
         tell(s->o, "remove", deepest->name, SUFFIX, "");
-        if (!is_given(s->o, SERIES_DRY_RUN)) {
+        if (!s->o->dry_run) {
             code = check_entry(s, deepest);
             if (code != CODE_OK)
                 say(deepest->path, "was to go, but is not what was added, so it stays; remove it "
                                    "yourself, then 'lmc series DIR gc'");
         }
-        if (code == CODE_OK && !is_given(s->o, SERIES_DRY_RUN) && unlink(deepest->path) != 0)
+        if (code == CODE_OK && !s->o->dry_run && unlink(deepest->path) != 0)
             code = fail_errno(deepest->path, errno, "cannot remove it");
         if (code != CODE_OK) return code;
         deepest->file = FILE_MISSING;
     }
-    if (!is_given(s->o, SERIES_DRY_RUN)) error = sync_directory_of(s->manifest_path);
+    if (!s->o->dry_run) error = sync_directory_of(s->manifest_path);
     return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
 }
 
@@ -193,7 +195,7 @@ static int collect_garbage(struct series *s)
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
     if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
     code = recode_stranded(s);
-    if (is_given(s->o, SERIES_DRY_RUN)) return code == CODE_OK ? remove_forgotten(s) : code;
+    if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s) : code;
     if (code == CODE_OK) code = check_kept(s, 1);
     if (code != CODE_OK) return code;
     error = take_lock(s, LOCK_READERS, F_WRLCK);
@@ -205,12 +207,10 @@ static int collect_garbage(struct series *s)
     return save_manifest(s);
 }
 
-int series_gc(const char *directory, char **args, int n, const struct options *o)
+int series_gc(const char *directory, const struct series_options *o)
 {
     struct series s;
-    int code = open_series(&s, directory, is_given(o, SERIES_DRY_RUN) ? TO_READ : TO_CHANGE, o);
-    (void)args;
-    (void)n;
+    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
     if (code == CODE_OK) code = collect_garbage(&s);
     close_series(&s);
     return code;

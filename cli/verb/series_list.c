@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_list.h"
+#include "series.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "../format/json.h"
 #include "../format/print.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "series_chain.h"
@@ -102,12 +102,10 @@ static void print_series(const struct series *s)
            percent(packed, size), (unsigned long long)s->every);
 }
 
-int series_list(const char *directory, char **args, int n, const struct options *o)
+int series_list(const char *directory, const struct series_options *o)
 {
     struct series s;
     int code = open_series(&s, directory, TO_READ, o);
-    (void)args;
-    (void)n;
     if (code == CODE_OK && o->json) print_series_as_json(&s);
     else if (code == CODE_OK) print_series(&s);
     close_series(&s);

@@ -16,6 +16,7 @@ struct look {
     int is_whole; /* all could be looked at */
 };
 
+/* Looks at the file or tree; nothing is reported. */
 struct look look_at(const char *path);
 
 #endif

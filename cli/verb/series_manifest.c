@@ -15,7 +15,7 @@
 
 #include "../format/hex.h"
 #include "../format/json.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"

@@ -16,7 +16,7 @@
 
 #include "../../lmc.h"
 
-struct options;
+struct series_options;
 
 #define MANIFEST_NAME "series.json"
 #define LOCK_NAME ".lock"
@@ -45,7 +45,7 @@ struct snapshot {
 struct series {
     const char *directory;
     char *manifest_path;
-    const struct options *o;
+    const struct series_options *o;
     int lock_fd;    /* -1: none; a file system for reading only */
     uint64_t every; /* the longest chain has so many files */
     struct snapshot *list;
@@ -59,17 +59,23 @@ const char *find_fault_of_name(const char *name);
  * none does, that follows no letter, as that of bf16 does; if all do, the last one. 0: none */
 int find_number(const char *name, uint64_t *number);
 
+/* "DIRECTORY/NAMESUFFIX". To be freed. */
 char *path_in_series(const char *directory, const char *name, const char *suffix);
 
+/* Adds a snapshot at the end, with state STATE_KEPT and nothing known; the pointer is valid until
+ * the next one is added. source: NULL or its name. */
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source);
 
+/* Frees what the snapshot holds. */
 void free_entry(struct snapshot *e);
 
 /* Drops all entries of that state. */
 void drop_entries(struct series *s, enum snapshot_state state);
 
+/* Empties the list. */
 void free_list(struct series *s);
 
+/* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
 /* Reads the header of its file. */
@@ -78,8 +84,10 @@ void look_at_file(struct snapshot *e);
 /* Whether the directory holds files that are named like snapshots. */
 int holds_snapshots(const char *directory);
 
+/* Reports that there is no series.json, and what can be done. */
 int fail_no_manifest(const struct series *s);
 
+/* Reads series.json, and looks at the files. */
 int load_manifest(struct series *s);
 
 /* When it returns CODE_OK, the disk has it. After an error it is there or not, as if lmc had been

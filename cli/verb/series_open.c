@@ -9,13 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/io.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 #include "series_manifest.h"
+#include "series.h"
 
 /* -- locks: who changes the series has one byte of .lock for itself; another one is shared by all
  * who read, and taken by gc while it changes or removes files that count -- */
@@ -38,7 +39,7 @@ int take_lock(const struct series *s, enum lock which, short type)
 {
     int error = set_lock(s, which, F_SETLK, type);
     if (error != EAGAIN && error != EACCES) return error;
-    if (s->o->verbosity > 0)
+    if (s->o->common.verbosity > 0)
         say(s->directory, type == F_RDLCK         ? "gc is at work here; waiting"
                           : which == LOCK_CHANGES ? "another lmc changes the series; waiting"
                                                   : "the series is being read; waiting");
@@ -124,7 +125,7 @@ static int sync_parent(const char *directory)
 }
 
 int open_series(struct series *s, const char *directory, enum purpose purpose,
-                const struct options *o)
+                const struct series_options *o)
 {
     struct stat st;
     int is_there, code;
@@ -136,7 +137,7 @@ int open_series(struct series *s, const char *directory, enum purpose purpose,
     s->manifest_path = path_in_series(directory, MANIFEST_NAME, "");
     if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return fail_errno(directory, errno, "cannot create the directory");
-    if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot look at it");
+    if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, directory, "is no directory, and a series is one");
     is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;

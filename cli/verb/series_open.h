@@ -6,11 +6,12 @@
 
 #include "../sys/platform.h"
 
-struct options;
+struct series_options;
 struct series;
 
 enum lock { LOCK_CHANGES, LOCK_READERS };
 
+/* 0 or errno; command: F_SETLK or F_SETLKW, type: F_RDLCK, F_WRLCK or F_UNLCK. */
 int set_lock(const struct series *s, enum lock which, int command, short type);
 
 /* 0 or errno; waits. */
@@ -22,10 +23,11 @@ int remove_temporaries(const struct series *s);
 
 enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
 
+/* Unlocks it, too. */
 void close_series(struct series *s);
 
 /* To be closed in any case. */
 int open_series(struct series *s, const char *directory, enum purpose purpose,
-                const struct options *o);
+                const struct series_options *o);
 
 #endif

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_prune.h"
+#include "series.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "series_chain.h"
 #include "series_manifest.h"
 #include "series_open.h"
-#include "series_options.h"
 
 /* What the rules keep. A name without a number is not judged by --keep-every. */
 static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later)
 {
-    const struct series_options *r = &s->o->series;
+    const struct series_options *r = s->o;
     uint64_t number;
     if (r->keep_last && n_later < r->keep_last) return 1;
     if (r->keep_every && (!find_number(e->name, &number) || number % r->keep_every == 0)) return 1;
@@ -31,9 +30,9 @@ static int is_kept_by_rules(const struct series *s, const struct snapshot *e, si
 static int apply_rules(struct series *s, unsigned char *marks)
 {
     size_t n_later = 0, n_kept = 0;
-    for (size_t i = 0; i < s->o->series.n_keep; i++) {
+    for (size_t i = 0; i < s->o->n_keep; i++) {
         struct snapshot *e;
-        int code = choose_entry(s, s->o->series.keep[i], STATE_KEPT, &e);
+        int code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
         if (code != CODE_OK) return code;
     }
     for (size_t i = s->n; i-- > 0;)
@@ -68,20 +67,19 @@ static int change_states(struct series *s, const unsigned char *marks, enum snap
             s->list[i].state = to;
             n++;
         }
-    return n && !is_given(s->o, SERIES_DRY_RUN) ? save_manifest(s) : CODE_OK;
+    return n && !s->o->dry_run ? save_manifest(s) : CODE_OK;
 }
 
-int series_prune(const char *directory, char **args, int n, const struct options *o)
+int series_prune(const char *directory, char **args, int n, const struct series_options *o)
 {
-    int has_rules = is_given(o, SERIES_KEEP_LAST) || is_given(o, SERIES_KEEP_EVERY) ||
-                    is_given(o, SERIES_KEEP),
-        code;
+    int has_rules = o->keep_last || o->keep_every || o->n_keep, code;
     struct series s;
     unsigned char *marks;
     if (has_rules == (n > 0))
-        return fail_series_usage(NULL, "'lmc series DIR prune' wants either the names to forget, "
-                                       "or rules: --keep-last K, --keep-every M, --keep NAME");
-    code = open_series(&s, directory, is_given(o, SERIES_DRY_RUN) ? TO_READ : TO_CHANGE, o);
+        return fail(CODE_USAGE, NULL,
+                    "'lmc series DIR prune' wants either the names to forget, or rules: "
+                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
+    code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
     marks = (unsigned char *)resize(NULL, s.n, 1);
     memset(marks, 0, s.n);
     if (code == CODE_OK)
@@ -92,7 +90,7 @@ int series_prune(const char *directory, char **args, int n, const struct options
     return code;
 }
 
-int series_keep(const char *directory, char **args, int n, const struct options *o)
+int series_keep(const char *directory, char **args, int n, const struct series_options *o)
 {
     struct series s;
     unsigned char *marks;

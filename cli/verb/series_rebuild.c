@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_rebuild.h"
+#include "series.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -38,7 +38,7 @@ static int take_in_file(struct series *s, const char *file_name)
         e = add_entry_to_series(s, name, NULL);
         if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
-        else code = read_identity(e->path, e->identity, &e->size, s->o);
+        else code = read_identity(e->path, e->identity, &e->size, &s->o->common);
         e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
     }
@@ -68,7 +68,7 @@ static int keep_list(const char *path, const char *old)
     struct stat st;
     int error = 0;
     if (lstat(path, &st) != 0) /* what was kept before is all there is */
-        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot look at it");
+        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot access it");
     if (unlink(old) != 0 && errno != ENOENT) error = errno;
     if (!error && link(path, old) != 0 && errno != ENOENT &&
         rename(path, old) != 0) /* where there are no links */
@@ -76,13 +76,11 @@ static int keep_list(const char *path, const char *old)
     return error ? fail_errno(old, error, "cannot keep the list as that") : CODE_OK;
 }
 
-int series_rebuild(const char *directory, char **args, int n, const struct options *o)
+int series_rebuild(const char *directory, const struct series_options *o)
 {
     struct series s;
     char *old = NULL;
     int code = open_series(&s, directory, TO_REBUILD, o);
-    (void)args;
-    (void)n;
     if (code == CODE_OK) code = remove_temporaries(&s);
     if (code == CODE_OK) {
         code = take_in_files(&s);
@@ -90,7 +88,7 @@ int series_rebuild(const char *directory, char **args, int n, const struct optio
             say(directory,
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
-    if (o->series.every) s.every = o->series.every;
+    if (o->every) s.every = o->every;
     old = path_in_series(directory, MANIFEST_NAME, ".old");
     if (code == CODE_OK) code = keep_list(s.manifest_path, old);
     if (code == CODE_OK) code = save_manifest(&s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_restore.h"
+#include "series.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -36,46 +36,50 @@ static int check_place(const struct series *s, const char *output)
 
 /* Opens the series to read that snapshot, and makes its chain; to be closed in any case. */
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
-                            const char *directory, const char *name, const struct options *o)
+                            const char *directory, const char *name, const struct series_options *o)
 {
     int code;
-    begin_chain(c, o);
+    begin_chain(c, &o->common);
     code = open_series(s, directory, TO_READ, o);
     if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
     if (code == CODE_OK) code = check_chain_of(s, *e, 0);
     if (code == CODE_OK) add_links(c, s, *e, 0);
-    c->o.to_stdout = o->to_stdout;
-    c->o.force = o->force;
-    c->o.output = o->output;
+    c->common.to_stdout = o->common.to_stdout;
+    c->common.force = o->common.force;
+    c->common.output = o->common.output;
     return code;
 }
 
-int series_restore(const char *directory, char **args, int n, const struct options *o)
+int series_restore(const char *directory, const char *name, const struct series_options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
-    int code = open_for_reading(&s, &c, &e, directory, args[0], o);
-    (void)n;
-    if (code == CODE_OK && !o->output && !o->to_stdout)
-        c.o.output = e->source ? e->source : e->name;
-    if (code == CODE_OK)
-        code = check_place(&s, c.o.output && !is_dash(c.o.output) ? c.o.output : NULL);
-    if (code == CODE_OK) code = restore_file(e->path, &c.o);
+    int code = open_for_reading(&s, &c, &e, directory, name, o);
+    if (code == CODE_OK && !o->common.output && !o->common.to_stdout)
+        c.common.output = e->source ? e->source : e->name;
+    if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
+    if (code == CODE_OK) {
+        const struct restore_options to_restore = {c.common, 0};
+        code = restore_file(e->path, &to_restore);
+    }
     free_bases(&c.bases);
     close_series(&s);
     return code;
 }
 
-int series_cat(const char *directory, char **args, int n, const struct options *o)
+int series_cat(const char *directory, const char *name, const char *tensor,
+               const struct series_options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
-    int code = open_for_reading(&s, &c, &e, directory, args[0], o);
-    if (code == CODE_OK)
-        code = check_place(&s, o->output && !is_dash(o->output) ? o->output : NULL);
-    if (code == CODE_OK) code = cat_tensor(e->path, n == 2 ? args[1] : NULL, &c.o);
+    int code = open_for_reading(&s, &c, &e, directory, name, o);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
+    if (code == CODE_OK) {
+        const struct cat_options to_cat = {c.common, o->npy, o->file};
+        code = cat_tensor(e->path, tensor, &to_cat);
+    }
     free_bases(&c.bases);
     close_series(&s);
     return code;
@@ -87,9 +91,9 @@ static int verify_entry(const struct series *s, const struct snapshot *e)
     int code = check_chain_of(s, e, 0);
     if (code == CODE_OK) code = check_entry(s, e);
     if (code != CODE_OK) return code;
-    begin_chain(&c, s->o);
+    begin_chain(&c, &s->o->common);
     add_links(&c, s, e, 0);
-    code = test_file(e->path, &c.o);
+    code = test_file(e->path, &c.common);
     free_bases(&c.bases);
     return code;
 }
@@ -115,15 +119,15 @@ static int verify_all(const struct series *s)
         }
     for (size_t i = 0; i < s->n; i++)
         if (needed[i]) paths[n++] = s->list[i].path;
-    begin_chain(&c, s->o);
-    if (!by_chains && n) code = worse(code, verify_files(paths, n, &c.o));
+    begin_chain(&c, &s->o->common);
+    if (!by_chains && n) code = worse(code, verify_files(paths, n, &c.common));
     free_bases(&c.bases);
     free(paths);
     free(needed);
     return code;
 }
 
-int series_verify(const char *directory, char **args, int n, const struct options *o)
+int series_verify(const char *directory, char **args, int n, const struct series_options *o)
 {
     struct series s;
     struct snapshot *e;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_watch.h"
+#include "series.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -22,10 +22,7 @@
 #include "series_look.h"
 #include "series_manifest.h"
 #include "series_open.h"
-#include "series_options.h"
 
-#define DEFAULT_SETTLE 10
-#define DEFAULT_INTERVAL 2
 #define RETRY_AFTER 60.0 /* seconds, for what could not be added and has not changed since */
 
 /* An entry of the directory that is watched. */
@@ -39,7 +36,7 @@ struct watched {
 
 struct watch {
     const char *directory, *source;
-    const struct options *o;
+    const struct series_options *o;
     struct watched *list;
     size_t n;
 };
@@ -61,8 +58,7 @@ static int is_watched(const struct watch *w, const char *name)
     char *path;
     struct stat st, series;
     int result;
-    if (name[0] == '.' || has_suffix(name) ||
-        (w->o->series.match && fnmatch(w->o->series.match, name, 0) != 0))
+    if (name[0] == '.' || has_suffix(name) || (w->o->match && fnmatch(w->o->match, name, 0) != 0))
         return 0;
     path = join_path(w->source, name);
     result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
@@ -102,8 +98,7 @@ static int list_watched(struct watch *w)
  * the file's own times and the clock, of which either may be wrong. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
 {
-    double settle = is_given(w->o, SERIES_SETTLE) ? (double)w->o->series.settle : DEFAULT_SETTLE,
-           age;
+    double settle = (double)w->o->settle, age;
     struct timespec t;
     if (e->since <= 0 || k->digest != e->digest) {
         e->since = now();
@@ -112,9 +107,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
         e->is_told = 0;
     }
     clock_gettime(CLOCK_REALTIME, &t);
-    age = is_given(w->o, SERIES_ONCE)
-              ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9
-              : 0;
+    age = w->o->once ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9 : 0;
     return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
 }
 
@@ -183,26 +176,24 @@ static int watch_once(struct watch *w, int *is_fatal)
     return code;
 }
 
-int series_watch(const char *directory, char **args, int n, const struct options *o)
+int series_watch(const char *directory, const char *source, const struct series_options *o)
 {
     struct watch w;
     struct stat st, series;
     int code = CODE_OK, is_fatal = 0;
-    (void)n;
     memset(&w, 0, sizeof w);
     w.directory = directory;
-    w.source = args[0];
+    w.source = source;
     w.o = o;
-    if (stat(args[0], &st) != 0) return fail_errno(args[0], errno, "cannot look at it");
+    if (stat(source, &st) != 0) return fail_errno(source, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
-        return fail(CODE_ERROR, args[0], "is no directory; 'lmc series DIR add' adds a file");
+        return fail(CODE_ERROR, source, "is no directory; 'lmc series DIR add' adds a file");
     if (stat(directory, &series) == 0 && same_file(&st, &series))
-        return fail(CODE_ERROR, args[0], "is the series itself; keep them apart");
+        return fail(CODE_ERROR, source, "is the series itself; keep them apart");
     for (;;) {
-        struct timespec pause = {DEFAULT_INTERVAL, 0};
+        struct timespec pause = {(time_t)o->interval, 0};
         code = worse(code, watch_once(&w, &is_fatal));
-        if (is_fatal || is_given(o, SERIES_ONCE)) break;
-        if (is_given(o, SERIES_INTERVAL)) pause.tv_sec = (time_t)o->series.interval;
+        if (is_fatal || o->once) break;
         nanosleep(&pause, NULL);
     }
     free_watched(w.list, w.n);

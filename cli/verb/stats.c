@@ -11,7 +11,7 @@
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
@@ -221,23 +221,27 @@ static void print_json_stats(const struct stats *s)
 
 static int measure_and_show(struct stats *s, struct base *bases)
 {
-    const struct options *o = s->o;
+    const struct common *o = s->o;
     int code = check_plots(s);
     if (code == CODE_OK) code = measure_steps(s, bases);
     if (code == CODE_OK) code = check_bases(o);
     if (code == CODE_OK) code = write_plots(s);
-    if (code == CODE_OK && o->json) print_json_stats(s);
+    if (code == CODE_OK && s->json) print_json_stats(s);
     else if (code == CODE_OK) print_stats(s);
     return code;
 }
 
-int show_stats(char *const *names, size_t n, const struct options *o)
+int show_stats(char *const *names, size_t n, const struct stats_options *options)
 {
+    const struct common *o = &options->common;
     struct stats s;
     size_t n_bases = o->bases->n;
     int code = add_snapshots(names, n, "stats", o);
     if (code != CODE_OK) return code;
     s.o = o;
+    s.level = options->level;
+    s.svg = options->svg;
+    s.json = options->json;
     s.n = n;
     s.steps = (struct stats_step *)resize(NULL, n, sizeof *s.steps);
     memset(s.steps, 0, n * sizeof *s.steps);

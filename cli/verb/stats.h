@@ -8,8 +8,16 @@
 
 #include <stddef.h>
 
-struct options;
+#include "../input/common.h"
 
-int show_stats(char *const *names, size_t n, const struct options *o);
+struct stats_options {
+    struct common common;
+    enum lmc_level level; /* --max: what the sizes are measured with */
+    int json;             /* --json */
+    const char *svg; /* --svg: what the names of the pictures begin with; NULL: there are none */
+};
+
+/* Shows what the snapshots are made of, each compared with the one before. */
+int show_stats(char *const *names, size_t n, const struct stats_options *options);
 
 #endif

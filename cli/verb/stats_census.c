@@ -7,7 +7,7 @@
 
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"
@@ -71,7 +71,7 @@ static int measure_step(struct stats_step *step, struct scan *scan)
 
 /* Whole snapshots share the buffers of the first, and so do the deltas that are made of them:
  * memory must not grow with the series. */
-static int share_buffers(struct base *bases, size_t n, const struct options *o)
+static int share_buffers(struct base *bases, size_t n, const struct common *o)
 {
     lmc_reader *lender = NULL;
     int code = CODE_OK;
@@ -93,6 +93,7 @@ int measure_steps(struct stats *s, struct base *bases)
     for (size_t i = 0; i < s->n && code == CODE_OK; i++) {
         struct diff *d = &s->steps[i].diff;
         d->o = s->o;
+        d->level = s->level;
         d->a = i ? &bases[i - 1] : NULL;
         d->b = &bases[i];
         if (i) d->old_items = s->steps[i - 1].diff.new_items;

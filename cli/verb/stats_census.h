@@ -14,7 +14,7 @@
 #include "../job/difference.h"
 
 struct base;
-struct options;
+struct common;
 
 /* What diff.h does not measure of a tensor, or of a file that has none. */
 struct stats_row {
@@ -33,7 +33,10 @@ struct stats_step {
 };
 
 struct stats {
-    const struct options *o;
+    const struct common *o;
+    enum lmc_level level; /* see struct stats_options */
+    int json;
+    const char *svg;
     struct stats_step *steps;
     size_t n;
 };
@@ -56,15 +59,19 @@ struct stats_sum {
     uint64_t exponents[SCAN_MAX_EXPONENTS];
 };
 
+/* Bytes that all planes would take by their entropies. */
 double sum_planes(const struct stats_sum *sum);
 
+/* Adds a tensor to the sum. */
 void add_row(struct stats_sum *sum, const struct diff_row *d, const struct stats_row *row);
 
 /* sums: STATS_KINDS of them */
 void sum_step(struct stats_sum *sums, const struct stats_step *step);
 
+/* The dtype; "bytes" for what is none to the codec. */
 const char *name_kind(int kind);
 
+/* Whether all tensors have one dtype. */
 int has_one_kind(const struct stats_sum *sums);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
 #include "stats_census.h"
 #include "stats_svg.h"
@@ -34,14 +34,14 @@ static char *make_label(const char *const *names, size_t n, size_t i)
 
 char *name_plot(const struct stats *s, enum stats_plot which)
 {
-    size_t size = strlen(s->o->svg) + 32;
+    size_t size = strlen(s->svg) + 32;
     char *path = (char *)resize(NULL, size, 1);
-    snprintf(path, size, "%s-%s.svg", s->o->svg,
+    snprintf(path, size, "%s-%s.svg", s->svg,
              which == PLOT_DENSITY ? "density" : "compressibility");
     return path;
 }
 
-int count_plots(const struct stats *s) { return !s->o->svg ? 0 : s->n > 1 ? PLOTS : PLOT_DENSITY; }
+int count_plots(const struct stats *s) { return !s->svg ? 0 : s->n > 1 ? PLOTS : PLOT_DENSITY; }
 
 void open_chart(struct chart *c, const struct stats *s, size_t first, double left, double max_step)
 {

@@ -13,6 +13,7 @@
 
 enum stats_plot { PLOT_COMPRESSIBILITY, PLOT_DENSITY, PLOTS };
 
+/* Its path. To be freed. */
 char *name_plot(const struct stats *s, enum stats_plot which);
 
 /* Density takes two snapshots. */
@@ -27,6 +28,8 @@ struct chart {
     double left, top, width, height, step; /* of what is drawn, without labels */
 };
 
+/* A panel for each snapshot from first on; left: room for labels there; max_step: the widest panel.
+ */
 void open_chart(struct chart *c, const struct stats *s, size_t first, double left, double max_step);
 
 void close_chart(struct chart *c);
@@ -37,6 +40,7 @@ double find_middle(const struct chart *c, size_t snapshot);
 /* More than all, as a few bytes may take, is drawn at the upper edge. */
 double find_level(const struct chart *c, double share);
 
+/* Of the labels below the panels. */
 double find_label_height(const struct chart *c);
 
 /* The first one begins left of what it names. */
@@ -52,6 +56,7 @@ void choose_colors(int colors[STATS_ALL], const struct stats *s);
 void plot_plane(const struct chart *c, int color, int kind, unsigned plane, double x, double y,
                 double width, double height);
 
+/* Above the panel of a snapshot. */
 void plot_title(const struct chart *c, size_t snapshot, const char *what, double share);
 
 #endif

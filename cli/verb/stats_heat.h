@@ -8,6 +8,7 @@
 
 struct chart;
 
+/* Draws it. */
 void plot_density(struct chart *c);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
 #include "stats_bars.h"

@@ -11,6 +11,7 @@ struct stats;
 /* Before anything is measured. */
 int check_plots(const struct stats *s);
 
+/* Writes those that were asked for. */
 int write_plots(const struct stats *s);
 
 #endif

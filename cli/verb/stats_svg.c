@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "../format/json.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
@@ -16,19 +16,14 @@
 /* Colours that differ for all eyes and on both grounds; .kN for kinds, .hot for what the picture is
  * about. */
 static const char plot_style[] =
-    "<style>"
-    "svg{font:11px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace}"
-    ".ground{fill:#fcfcfb}.ink{fill:#0b0b0b}.soft{fill:#52514e}.line{stroke:#d9d8d2;fill:none}."
-    "mark{stroke:#0b0b0b;stroke-width:2}"
-    ".hot{fill:#eb6834}.trace{stroke:#eb6834;stroke-width:2;fill:none}.k0{fill:#2a78d6}.k1{fill:#"
-    "1baf7a}.k2{fill:#eda100}.k3{fill:#4a3aa7}"
-    ".k4{fill:#e34948}.k5{fill:#008300}.k6{fill:#e87ba4}.k7{fill:#8a8984}"
-    "@media(prefers-color-scheme:dark){.ground{fill:#1a1a19}.ink{fill:#fff}.soft{fill:#c3c2b7}."
-    "line{stroke:#3a3a37}.mark{stroke:#fff}"
-    ".hot{fill:#d95926}.trace{stroke:#d95926}.k0{fill:#3987e5}.k1{fill:#199e70}.k2{fill:#c98500}."
-    "k3{fill:#9085e9}.k4{fill:#e66767}"
-    ".k6{fill:#d55181}}"
-    "</style>\n";
+    "<style>svg{font:11px ui-monospace,Menlo,Consolas,'DejaVu Sans "
+    "Mono',monospace}.ground{fill:#fcfcfb}.ink{fill:#0b0b0b}.soft{fill:#52514e}.line{stroke:#"
+    "d9d8d2;fill:none}.mark{stroke:#0b0b0b;stroke-width:2}.hot{fill:#eb6834}.trace{stroke:#eb6834;"
+    "stroke-width:2;fill:none}.k0{fill:#2a78d6}.k1{fill:#1baf7a}.k2{fill:#eda100}.k3{fill:#4a3aa7}."
+    "k4{fill:#e34948}.k5{fill:#008300}.k6{fill:#e87ba4}.k7{fill:#8a8984}@media(prefers-color-"
+    "scheme:dark){.ground{fill:#1a1a19}.ink{fill:#fff}.soft{fill:#c3c2b7}.line{stroke:#3a3a37}."
+    "mark{stroke:#fff}.hot{fill:#d95926}.trace{stroke:#d95926}.k0{fill:#3987e5}.k1{fill:#199e70}."
+    "k2{fill:#c98500}.k3{fill:#9085e9}.k4{fill:#e66767}.k6{fill:#d55181}}</style>\n";
 
 void open_plot(struct plot *p)
 {
@@ -90,7 +85,7 @@ void plot_label(const struct plot *p, const char *style, double x, double y, con
     fputs("</text>\n", p->file);
 }
 
-int save_plot(struct plot *p, const char *path, const struct options *o)
+int save_plot(struct plot *p, const char *path, const struct common *o)
 {
     struct output out;
     struct attributes attributes;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "../input/base.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
@@ -33,12 +33,11 @@ static int count_file(void *user, const lmc_file *file, size_t number)
     return 0;
 }
 
-int test_file(const char *path, const struct options *o)
+int test_file(const char *path, const struct common *o)
 {
     struct source s;
     struct tally tally;
     lmc_restore_options options;
-    lmc_stream stream;
     double start = now();
     const lmc_base *base;
     int code = open_snapshot_source(&s, path, o);
@@ -46,19 +45,13 @@ int test_file(const char *path, const struct options *o)
     if (code == CODE_OK) {
         enum lmc_status status;
         memset(&options, 0, sizeof options);
-        options.parallel = &o->parallel;
         memset(&tally, 0, sizeof tally);
-        tally.again.source = &s;
-        tally.again.base = base;
-        tally.again.o = o;
-        options.base = base;
+        init_second_look(&tally.again, &s, base, o);
         options.read_back = test_read_back;
         options.user = &tally;
         options.end_file = count_file;
-        stream.read = read_stream;
-        stream.user = &s;
         progress_start(s.name, s.size);
-        status = lmc_restore_snapshot(&stream, &options, NULL);
+        status = restore_source(&tally.again, &options, NULL);
         progress_clear();
         close_second_look(&tally.again);
         if (status != LMC_OK) code = fail_restore(&s, status, o);

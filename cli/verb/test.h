@@ -6,8 +6,9 @@
 
 #include "../sys/platform.h"
 
-struct options;
+struct common;
 
-int test_file(const char *path, const struct options *o);
+/* Restores the snapshot at path ("-": standard input) to nowhere. CODE_OK: it is whole. */
+int test_file(const char *path, const struct common *o);
 
 #endif

@@ -11,7 +11,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/opened.h"
-#include "../input/options.h"
+#include "../input/common.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
 #include "../sys/io.h"
@@ -21,29 +21,28 @@
 #include "../sys/report.h"
 #include "../sys/temporary.h"
 
-#define NO_NODE SIZE_MAX
-
 struct node {
     const char *name;
     uint8_t identity[LMC_IDENTITY_SIZE], wanted[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_readable; /* its index */
     int is_placed;
-    size_t parent;                  /* NO_NODE: a root */
-    const lmc_base *base;           /* of a root that is a delta: from outside of the files */
-    size_t first_child, n_children; /* in verification.by_parent */
-    size_t weight;                  /* nodes of the tree below, itself included */
+    struct node *parent;    /* NULL: a root */
+    const lmc_base *base;   /* of a root that is a delta: from outside of the files */
+    struct node **children; /* in verification.by_parent */
+    size_t n_children;
+    size_t weight; /* nodes of the tree below, itself included */
 };
 
 struct verification {
-    const struct options *o;
+    const struct common *o;
     struct node *nodes;
     size_t n;
-    size_t *by_wanted; /* the deltas */
+    struct node **by_wanted; /* the deltas */
     size_t n_deltas;
-    size_t *order; /* what is placed, parents first */
+    struct node **order; /* what is placed, parents first */
     size_t n_placed;
-    size_t *by_parent; /* what is placed and no root, the heaviest of each parent last */
+    struct node **by_parent; /* what is placed and no root, the heaviest of each parent last */
     int code;
 };
 
@@ -55,7 +54,7 @@ struct stage {
     uint64_t *starts; /* of the files */
     size_t n_files, room;
     struct second_look again; /* without scratch file */
-    const struct options *o;
+    const struct common *o;
     int code; /* what writing has reported */
 };
 
@@ -118,11 +117,11 @@ static const lmc_file *stage_get_file(void *user, size_t number)
     return lmc_get_file(((struct stage *)user)->archive.reader, number);
 }
 
-static void open_stage(struct stage *stage, const struct options *o)
+static void open_stage(struct stage *stage, const struct common *o)
 {
     memset(stage, 0, sizeof *stage);
     stage->fd = stage->archive.fd = -1;
-    stage->o = stage->again.o = o;
+    stage->o = o;
 }
 
 static void close_stage(struct stage *stage)
@@ -135,47 +134,44 @@ static void close_stage(struct stage *stage)
 
 /* -- the forest -- */
 
-static struct verification *sorted; /* by the comparisons below, which get nothing else */
-
+/* The nodes stand in one array: of equal ones, the first comes first. */
 static int compare_wanted(const void *a, const void *b)
 {
-    size_t x = *(const size_t *)a, y = *(const size_t *)b;
-    int order = memcmp(sorted->nodes[x].wanted, sorted->nodes[y].wanted, LMC_IDENTITY_SIZE);
+    const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
+    int order = memcmp(x->wanted, y->wanted, LMC_IDENTITY_SIZE);
     return order ? order : x < y ? -1 : x > y;
 }
 
 static int compare_children(const void *a, const void *b)
 {
-    size_t x = *(const size_t *)a, y = *(const size_t *)b;
-    const struct node *m = &sorted->nodes[x], *n = &sorted->nodes[y];
-    if (m->parent != n->parent) return m->parent < n->parent ? -1 : 1;
-    if (m->weight != n->weight) return m->weight < n->weight ? -1 : 1;
+    const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
+    if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
+    if (x->weight != y->weight) return x->weight < y->weight ? -1 : 1;
     return x < y ? -1 : x > y;
 }
 
 /* Places a root, and everything that stands on it. */
-static void place_tree(struct verification *v, size_t root)
+static void place_tree(struct verification *v, struct node *root)
 {
     size_t next = v->n_placed;
     v->order[v->n_placed++] = root;
-    v->nodes[root].is_placed = 1;
+    root->is_placed = 1;
     for (; next < v->n_placed; next++) {
-        const uint8_t *identity = v->nodes[v->order[next]].identity;
+        struct node *parent = v->order[next];
         size_t low = 0, high = v->n_deltas;
         while (low < high) { /* the first that wants it */
             size_t middle = low + (high - low) / 2;
-            if (memcmp(v->nodes[v->by_wanted[middle]].wanted, identity, LMC_IDENTITY_SIZE) < 0)
+            if (memcmp(v->by_wanted[middle]->wanted, parent->identity, LMC_IDENTITY_SIZE) < 0)
                 low = middle + 1;
             else high = middle;
         }
-        for (; low < v->n_deltas &&
-               memcmp(v->nodes[v->by_wanted[low]].wanted, identity, LMC_IDENTITY_SIZE) == 0;
-             low++) {
-            struct node *child = &v->nodes[v->by_wanted[low]];
+        for (; low < v->n_deltas; low++) {
+            struct node *child = v->by_wanted[low];
+            if (memcmp(child->wanted, parent->identity, LMC_IDENTITY_SIZE) != 0) break;
             if (child->is_placed) continue;
             child->is_placed = 1;
-            child->parent = v->order[next];
-            v->order[v->n_placed++] = v->by_wanted[low];
+            child->parent = parent;
+            v->order[v->n_placed++] = child;
         }
     }
 }
@@ -185,7 +181,7 @@ static void place_all(struct verification *v)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, i);
+        if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, &v->nodes[i]);
     for (size_t i = 0; i < v->n && code == CODE_OK && v->o->bases->n; i++) {
         struct node *node = &v->nodes[i];
         struct base *b;
@@ -194,34 +190,33 @@ static void place_all(struct verification *v)
         if (b) code = prepare_base(b, v->o);
         if (b && code == CODE_OK) {
             node->base = &b->source;
-            place_tree(v, i);
+            place_tree(v, node);
         }
     }
     v->code = worse(v->code, code);
 }
 
+/* Counts what is below each node, and sorts the children of each by that. */
 static void weigh_nodes(struct verification *v)
 {
     size_t n = 0;
-    for (size_t i = v->n_placed; i-- > 0;) {
-        struct node *node = &v->nodes[v->order[i]];
+    for (size_t i = v->n_placed; i-- > 0;) { /* children before their parents */
+        struct node *node = v->order[i];
         node->weight++;
-        if (node->parent != NO_NODE) {
-            v->nodes[node->parent].weight += node->weight;
-            v->nodes[node->parent].n_children++;
-            v->by_parent[n++] = v->order[i];
+        if (node->parent) {
+            node->parent->weight += node->weight;
+            node->parent->n_children++;
+            v->by_parent[n++] = node;
         }
     }
-    sorted = v;
-    if (n) qsort(v->by_parent, n, sizeof *v->by_parent, compare_children);
-    for (size_t i = n; i-- > 0;) v->nodes[v->nodes[v->by_parent[i]].parent].first_child = i;
+    if (n) qsort((void *)v->by_parent, n, sizeof *v->by_parent, compare_children);
+    for (size_t i = n; i-- > 0;) v->by_parent[i]->parent->children = &v->by_parent[i];
 }
 
 static void read_node(struct verification *v, struct node *node)
 {
     struct archive a;
     int code = open_archive_file(&a, node->name, v->o);
-    node->parent = NO_NODE;
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
         lmc_get_identity(a.reader, node->identity);
@@ -237,10 +232,10 @@ static void build_forest(struct verification *v)
 {
     for (size_t i = 0; i < v->n; i++) {
         read_node(v, &v->nodes[i]);
-        if (v->nodes[i].is_readable && v->nodes[i].chain_depth) v->by_wanted[v->n_deltas++] = i;
+        if (v->nodes[i].is_readable && v->nodes[i].chain_depth)
+            v->by_wanted[v->n_deltas++] = &v->nodes[i];
     }
-    sorted = v;
-    if (v->n_deltas) qsort(v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
+    if (v->n_deltas) qsort((void *)v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
     place_all(v);
     weigh_nodes(v);
 }
@@ -286,7 +281,7 @@ static void report_unplaced(struct verification *v)
 static void report_below(struct verification *v, const struct node *node, const char *name)
 {
     for (size_t i = 0; i < node->n_children; i++) {
-        const struct node *child = &v->nodes[v->by_parent[node->first_child + i]];
+        const struct node *child = node->children[i];
         fail(CODE_ERROR, child->name, "was not verified: it needs %s", name);
         report_below(v, child, name);
     }
@@ -311,14 +306,12 @@ static int restore_node(struct verification *v, const struct node *node, const l
 {
     struct source s;
     lmc_restore_options options;
-    lmc_stream stream;
     uint8_t identity[LMC_IDENTITY_SIZE];
     int code = open_source(&s, node->name);
     v->o->bases->code = CODE_OK;
     memset(&options, 0, sizeof options);
     open_stage(stage, v->o);
-    stage->again.source = &s;
-    stage->again.base = base;
+    init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
         code = open_scratch(v, &stage->fd);
         stage->outlet.fd = stage->fd;
@@ -327,14 +320,10 @@ static int restore_node(struct verification *v, const struct node *node, const l
     }
     if (code == CODE_OK) {
         enum lmc_status status;
-        options.parallel = &v->o->parallel;
-        options.base = base;
         options.read_back = stage_read;
         options.user = stage;
-        stream.read = read_stream;
-        stream.user = &s;
         progress_start(s.name, s.size);
-        status = lmc_restore_snapshot(&stream, &options, identity);
+        status = restore_source(&stage->again, &options, identity);
         progress_clear();
         code = stage->code;
         if (code == CODE_OK && status != LMC_OK) code = fail_restore(&s, status, v->o);
@@ -373,14 +362,13 @@ static void verify_below(struct verification *v, const struct node *node, const 
         own.user = stage;
         own.chain_depth = node->chain_depth;
         base = &own;
-        for (size_t i = 0; i + 1 < node->n_children; i++)
-            verify_below(v, &v->nodes[v->by_parent[node->first_child + i]], base);
-        node = &v->nodes[v->by_parent[node->first_child + node->n_children - 1]];
+        for (size_t i = 0; i + 1 < node->n_children; i++) verify_below(v, node->children[i], base);
+        node = node->children[node->n_children - 1];
         now_at = 1 - now_at;
     }
 }
 
-int verify_files(char **paths, size_t n, const struct options *o)
+int verify_files(char **paths, size_t n, const struct common *o)
 {
     struct verification v;
     int code;
@@ -389,19 +377,18 @@ int verify_files(char **paths, size_t n, const struct options *o)
     v.n = n;
     v.nodes = (struct node *)resize(NULL, n, sizeof *v.nodes);
     memset(v.nodes, 0, n * sizeof *v.nodes);
-    v.by_wanted = (size_t *)resize(NULL, n, sizeof *v.by_wanted);
-    v.order = (size_t *)resize(NULL, n, sizeof *v.order);
-    v.by_parent = (size_t *)resize(NULL, n, sizeof *v.by_parent);
+    v.by_wanted = (struct node **)resize(NULL, n, sizeof *v.by_wanted);
+    v.order = (struct node **)resize(NULL, n, sizeof *v.order);
+    v.by_parent = (struct node **)resize(NULL, n, sizeof *v.by_parent);
     for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];
     build_forest(&v);
     report_unplaced(&v);
     for (size_t i = 0; i < v.n_placed; i++)
-        if (v.nodes[v.order[i]].parent == NO_NODE)
-            verify_below(&v, &v.nodes[v.order[i]], v.nodes[v.order[i]].base);
+        if (!v.order[i]->parent) verify_below(&v, v.order[i], v.order[i]->base);
     code = worse(v.code, check_bases(o));
     free(v.nodes);
-    free(v.by_wanted);
-    free(v.order);
-    free(v.by_parent);
+    free((void *)v.by_wanted);
+    free((void *)v.order);
+    free((void *)v.by_parent);
     return code;
 }

@@ -14,8 +14,9 @@
 
 #include <stddef.h>
 
-struct options;
+struct common;
 
-int verify_files(char **paths, size_t n, const struct options *o);
+/* Checks all n files, and says which it could not check. CODE_OK: all are whole. */
+int verify_files(char **paths, size_t n, const struct common *o);
 
 #endif

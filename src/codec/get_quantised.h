@@ -8,27 +8,50 @@
 #include "codec/quant_params.h"
 #include "codec/get_list.h"
 
-/* Decodes quantised blocks (spec 7.6): the head is checked, then the lists of codes, and only then
- * elements are restored, strip by strip. Nothing that the payload says is used before it is
- * checked, and sizes that it claims are compared with what there is. */
+/* Decodes quantised blocks (spec 7.6). Their payload is
+ *
+ *   head | table | positions, values of exceptions | scales | Low | High
+ *
+ * In this order it is checked: each number of the head by itself, then against the others, then the
+ * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
+ * code is compared with the table's size once for all. Only then elements are restored, and from
+ * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
+ * hold is compared with what there is before a pointer moves.
+ *
+ * Strips go through the first cache:
+ *
+ *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
+ *
+ * dst may be the prediction: a strip's predictions are read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
+ * they are good as long as both are. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes and scales */
-    uint32_t first_group;     /* elements of the block in its first group */
+    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
+     * reaches. */
+    lmc__quant_params params;
+    /* Elements of the block in its first group. All groups after it have group_size elements, but
+     * for the last. */
+    uint32_t first_group;
     uint32_t n_exceptions;
+    /* 0 where elements have scales of their own. */
     size_t n_groups;
-    const uint8_t *positions, *values; /* of exceptions */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
+    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
+    const uint8_t *positions, *values;
+    /* Of the groups: low bytes, high bytes. */
+    lmc__side scales[2];
 } lmc__quantized_head;
 
+/* The layout, in the header of a block that was checked. */
 LMC__INLINE int lmc__is_quantized(const uint8_t *block)
 {
     return block[1] >> 5 == LMC__LAYOUT_QUANTIZED;
 }
 
+/* The scale of the block's group number i, as the bits of an F32. */
 LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
 {
     const lmc__side *const s = head->scales;
@@ -37,7 +60,14 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
     return low << 16 | high << 24;
 }
 
-/* The 32 bytes that every payload begins with. */
+/* The 32 bytes that every payload begins with:
+ *
+ *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
+ *   20  Group_Size   24  First_Group   28  N_Exceptions
+ *
+ * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
+ * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
+ * Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -85,7 +115,10 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n. */
+/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
+ * more groups than elements. Tables and positions ascend strictly: so the codec's output is the
+ * only one for its input, a table's largest symbol is its last, and positions are met in one pass.
+ */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -120,7 +153,8 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for it. */
+ * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
+ * decoder of their own, and nothing of how a payload is laid out. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -152,7 +186,8 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
+ * is made anew for each strip: it stays in the cache, where a list of it would not. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -160,8 +195,12 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked. base: as many bytes as dst, which may be the same; or
- * NULL. */
+/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
+ * may be the same; or NULL where scales are of groups.
+ *
+ * Three counters go along with i, the strip's first element: the group at hand and the element at
+ * which the next one begins (group_end; strips and groups are cut where either ends), and the first
+ * exception that has not been met. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -204,6 +243,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         if (width == 2)
             for (j = 0; j < part; j++)
                 lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + part;
              exception++)
@@ -216,7 +256,9 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
+ * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
+ * decode, and be wrong. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {

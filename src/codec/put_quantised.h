@@ -16,15 +16,29 @@
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * Elements are quantised strip by strip, and what a decoder will make of them is restored at once:
- * block CRCs, identities and later predictions are all of the restored elements, never of those
- * that came in. */
+ * where the last three are lists of bytes, coded as any plane is (spec 8). One strip at a time:
+ *
+ *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
+ *      |            |                                                             |
+ *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *      +--> with is_recovered compared, in the end, with what was restored
+ *
+ * What a decoder will make of the elements is restored at once, by the kernels that the decoder
+ * uses: block CRCs, identities and later predictions are all of the restored elements, never of
+ * those that came in.
+ *
+ * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
+ * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
+ * masks. */
 
-/* The elements of a block. */
+/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as many; NULL if there is none */
-    uint64_t first;        /* which number the first has in the tensor: it tells the groups */
+    /* The prediction of as many elements, as the decoder will have it; or NULL. */
+    const uint8_t *second;
+    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
+     * and blocks may begin within one. */
+    uint64_t first;
     size_t n;
 } lmc__quant_source;
 
@@ -39,7 +53,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x, s: their predictions. Returns how many are
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
+ * run of elements of one scale is one call of the kernel. Returns how many symbols are
  * LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
@@ -72,17 +87,24 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser. */
+/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
+ * all that is found on the way. */
 typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* gets what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* get the nearest symbols, LMC__EXCEPTION included */
-    uint8_t *high, *low;      /* get the codes, of exceptions those of zero; low may be NULL where
-                                 there are no low bits */
+    /* At most LMC__QUANTIZED_STRIP elements. */
+    lmc__quant_source source;
+    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
+    uint8_t *dst;
+    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
+    uint16_t *symbols;
+    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
+    uint8_t *high, *low;
 } lmc__quant_strip;
 
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are in
- * `room` or those of the strip. */
+/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
+ * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
+ *
+ * An exception takes the code of zero, which every table and every grid has; what is restored from
+ * it is overwritten. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -104,8 +126,9 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be. Exceptions need a copy, as that may be where they came
- * from. */
+/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
+ * need a copy, for that may be where they came from; strips without any, which is nearly all, are
+ * spared it. */
 static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
                                 const lmc__quant_strip *strip)
 {
@@ -123,8 +146,9 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
     return exceptions;
 }
 
-/* BF16 are widened, restored as F32, and rounded. The place of the predictions is that of the
- * result: each is used before it is overwritten. */
+/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
+ * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
+ * are copied from there, whatever dst is. */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -148,7 +172,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it
+ * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
+ * that these round to the same. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -167,8 +193,13 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
     return part;
 }
 
-/* Where exceptions are gathered: positions at their place in the payload, values behind as many
- * positions as fit with their values, until the number of exceptions is known. */
+/* Where exceptions are gathered, in the payload itself:
+ *
+ *   | head | table | positions -->             | values -->             | end
+ *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
+ *
+ * Positions are at their place already. Values begin behind the most positions that fit together
+ * with their values; when the number of exceptions is known, they are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
@@ -190,7 +221,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 }
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRCs are complete all the same. */
+ * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
+ * The CRC is taken strip by strip, while the strip is in the first cache. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -216,7 +248,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. */
+/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
+ * The first group is what is left of the group in which the block begins. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -243,7 +276,8 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. Returns 0 if there is no room. */
+ * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
+ * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, enum lmc_level level)
 {
@@ -261,9 +295,11 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
- * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
- * does not fit in cap. */
+/* The payload of a quantised block, in the order of the picture above. content: a list of as many
+ * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
+ * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
+ * come last, because their size is known when they are written, while exceptions must be counted
+ * first. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -295,8 +331,14 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. *content:
- * these, in the workspace; not set where the block was coded without loss. */
+/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+ * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
+ * restored elements, and a reader must get those. *content: these, in the workspace; not set where
+ * the block was coded without loss.
+ *
+ * With is_recovered the elements are the truth: they were quantised before, and what is coded must
+ * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
+ * does not lie on the grid, is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -317,6 +359,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
     payload_size = lmc__put_quantized(&e, q, payload, cap, source, restored, level, &crcs);
+    /* The workspace is given up and used again: source lies elsewhere. */
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
                                  q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
@@ -337,7 +380,8 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #else
 
-/* There are no quantisers, so no block asks for one. */
+/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
+ * how the library was configured. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,

@@ -194,9 +194,18 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
     memcpy(dst, src, size);
 }
 
-/* One text for all tiers, in the vectors of gcc and clang: every line is the scalar one. Division
- * is IEEE's, so not under -ffast-math, which has approximations in its place: then the scalar code
- * does it (clang does not tell of -freciprocal-math alone). */
+/* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
+ * shift by log2. */
+typedef struct lmc__divisor {
+    uint64_t magic;
+    unsigned shift;
+    int is_power;
+} lmc__divisor;
+
+/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
+ * which has approximations in its place: then the scalar code divides (clang does not tell of
+ * -freciprocal-math alone). */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -207,256 +216,42 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 #else
 #define LMC__VECTORS 0
 #endif
+
 #if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
+ * of it on AVX-512 in place of one. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-#define LMC__DEFINE_GRIDS(isa, lanes, attribute, inline_attribute)                                 \
-    typedef uint32_t lmc__u32_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef int32_t lmc__i32_##isa __attribute__((vector_size(4 * lanes)));                        \
-    typedef uint64_t lmc__u64_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef float lmc__f32_##isa __attribute__((vector_size(4 * lanes)));                          \
-    typedef uint16_t lmc__u16_##isa __attribute__((vector_size(2 * lanes)));                       \
-    typedef uint16_t lmc__w16_##isa __attribute__((vector_size(4 * lanes)));                       \
-    typedef uint8_t lmc__u8_##isa __attribute__((vector_size(2 * lanes)));                         \
-    inline_attribute void lmc__scale_step_##isa(lmc__i32_##isa *scale, const uint8_t *second,      \
-                                                const lmc__grid *grid)                             \
-    {                                                                                              \
-        lmc__i32_##isa p, above;                                                                   \
-        memcpy(&p, second, sizeof p);                                                              \
-        p &= 0x7FFFFFFF;                                                                           \
-        above = p > (int32_t)grid->floor;                                                          \
-        p = (LMC__PICK(above, p, (int32_t)grid->floor) >> 1) + grid->bias;                         \
-        above = p > (int32_t)LMC__MIN_SCALE;                                                       \
-        p = LMC__PICK(above, p, (int32_t)LMC__MIN_SCALE);                                          \
-        above = p > (int32_t)LMC__MAX_SCALE;                                                       \
-        *scale = LMC__PICK(above, (int32_t)LMC__MAX_SCALE, p) & (int32_t)0xFFFF0000;               \
-    }                                                                                              \
-    inline_attribute void lmc__linear_step_##isa(uint8_t *dst, const uint16_t *symbols,            \
-                                                 const lmc__i32_##isa *scale, int32_t min)         \
-    {                                                                                              \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q;                                                                          \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        q = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        q = (q + (min - 1)) & (lmc__i32_##isa)(q != 0);                                            \
-        v = __builtin_convertvector(q, lmc__f32_##isa) * (lmc__f32_##isa) * scale;                 \
-        memcpy(dst, &v, sizeof v);                                                                 \
-    }                                                                                              \
-    inline_attribute void lmc__log_step_##isa(uint8_t *dst, const uint16_t *symbols,               \
-                                              uint32_t scale, const lmc__grid *grid,               \
-                                              int32_t limit, int is_signed)                        \
-    {                                                                                              \
-        const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),                                     \
-                      high = (int32_t)(LMC__MAX_LOG_SCALE - scale);                                \
-        lmc__u16_##isa s;                                                                          \
-        lmc__i32_##isa q, t, sign, is;                                                             \
-        memcpy(&s, symbols, sizeof s);                                                             \
-        t = __builtin_convertvector(s, lmc__i32_##isa);                                            \
-        is = t != 0;                                                                               \
-        t -= 1;                                                                                    \
-        sign = t << 31;                                                                            \
-        q = (is_signed ? t >> 1 : t) + grid->min;                                                  \
-        t = q > limit; /* beyond it, the product is beyond all floats, and need not be right */    \
-        q = LMC__PICK(t, limit, q);                                                                \
-        t = q < -limit;                                                                            \
-        q = LMC__PICK(t, -limit, q);                                                               \
-        q *= (int32_t)grid->step;                                                                  \
-        t = q > high;                                                                              \
-        q = LMC__PICK(t, high, q);                                                                 \
-        t = q < low;                                                                               \
-        q = LMC__PICK(t, low, q) + (int32_t)scale;                                                 \
-        if (is_signed) q |= sign;                                                                  \
-        q &= is;                                                                                   \
-        memcpy(dst, &q, sizeof q);                                                                 \
-    }                                                                                              \
-    attribute static void lmc__restore_rows_##isa(uint8_t *dst, const uint16_t *symbols, size_t n, \
-                                                  uint32_t scale, const lmc__grid *grid)           \
-    {                                                                                              \
-        size_t i = 0;                                                                              \
-        if (grid->is_log) {                                                                        \
-            const int32_t limit = (int32_t)(0x7FFFFFFF / grid->step);                              \
-            if (grid->is_signed)                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 1);          \
-            else                                                                                   \
-                for (; i + lanes <= n; i += lanes)                                                 \
-                    lmc__log_step_##isa(dst + 4 * i, symbols + i, scale, grid, limit, 0);          \
-        } else {                                                                                   \
-            lmc__i32_##isa scales = {0};                                                           \
-            scales += (int32_t)scale;                                                              \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scales, grid->min);              \
-        }                                                                                          \
-        lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);                    \
-    }                                                                                              \
-    attribute static void lmc__restore_updates_##isa(uint8_t *dst, const uint16_t *symbols,        \
-                                                     const uint8_t *second, size_t n,              \
-                                                     const lmc__grid *grid)                        \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__linear_step_##isa(dst + 4 * i, symbols + i, &scale, grid->min);                   \
-        }                                                                                          \
-        lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);        \
-    }                                                                                              \
-    /* s: symbols as they would be; is_special: where they are not. Returns what is_special has    \
-     * become. */                                                                                  \
-    inline_attribute void lmc__finish_step_##isa(uint16_t *symbols, lmc__i32_##isa s,              \
-                                                 lmc__i32_##isa x, lmc__i32_##isa is_bad,          \
-                                                 lmc__i32_##isa *exceptions)                       \
-    {                                                                                              \
-        const lmc__u32_##isa from_normal = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - 0x00800000u;        \
-        lmc__u16_##isa narrow;                                                                     \
-        is_bad |= (lmc__i32_##isa)(from_normal >= 0x7F000000u);                                    \
-        is_bad &= (lmc__i32_##isa)(x != 0);                                                        \
-        s = LMC__PICK(is_bad, (int32_t)LMC__EXCEPTION, s & (lmc__i32_##isa)(x != 0));              \
-        narrow = __builtin_convertvector((lmc__u32_##isa)s, lmc__u16_##isa);                       \
-        memcpy(symbols, &narrow, sizeof narrow);                                                   \
-        *exceptions -= is_bad;                                                                     \
-    }                                                                                              \
-    inline_attribute void lmc__quantize_step_##isa(                                                \
-        uint16_t *symbols, const uint8_t *src, const lmc__i32_##isa *scale, const lmc__grid *grid, \
-        lmc__i32_##isa *exceptions)                                                                \
-    {                                                                                              \
-        lmc__i32_##isa x, y, above, q;                                                             \
-        lmc__f32_##isa v;                                                                          \
-        memcpy(&x, src, sizeof x);                                                                 \
-        v = (lmc__f32_##isa)(x & 0x7FFFFFFF) / (lmc__f32_##isa) * scale;                           \
-        y = (lmc__i32_##isa)v;                                                                     \
-        above = y > 0x47800000; /* 65536.0 */                                                      \
-        v = (lmc__f32_##isa)LMC__PICK(above, 0x47800000, y);                                       \
-        q = (__builtin_convertvector(v + v, lmc__i32_##isa) + 1) >> 1;                             \
-        y = x >> 31;                                                                               \
-        q = (q ^ y) - y;                                                                           \
-        y = q - grid->min;                                                                         \
-        above = (lmc__i32_##isa)((lmc__u32_##isa)y >= grid->n_points);                             \
-        lmc__finish_step_##isa(symbols, (y + 1) & (lmc__i32_##isa)(q != 0), x, above, exceptions); \
-    }                                                                                              \
-    inline_attribute size_t lmc__sum_##isa(lmc__i32_##isa v)                                       \
-    {                                                                                              \
-        size_t sum = 0;                                                                            \
-        unsigned i;                                                                                \
-        for (i = 0; i < lanes; i++) sum += (uint32_t)v[i];                                         \
-        return sum;                                                                                \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_rows_##isa(                                              \
-        uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid)    \
-    {                                                                                              \
-        lmc__i32_##isa scales = {0}, exceptions = {0};                                             \
-        size_t i = 0;                                                                              \
-        scales += (int32_t)scale;                                                                  \
-        if (grid->is_log) {                                                                        \
-            /* u / step for u < 2^31: (u * magic) >> (31 + log2), where 2^log2 is the least power  \
-             * of two from step on (Hacker's Delight, 10-9) */                                     \
-            const uint32_t offset = scale + lmc__lowest(grid);                                     \
-            unsigned log2 = 0;                                                                     \
-            uint64_t magic;                                                                        \
-            int is_power;                                                                          \
-            while ((uint32_t)1 << log2 < grid->step) log2++;                                       \
-            is_power = (uint32_t)1 << log2 == grid->step;                                          \
-            magic = ((uint64_t)1 << (31 + log2)) / grid->step + 1;                                 \
-            for (; i + lanes <= n; i += lanes) {                                                   \
-                lmc__i32_##isa x, is_bad;                                                          \
-                lmc__u32_##isa u, t;                                                               \
-                memcpy(&x, src + 4 * i, sizeof x);                                                 \
-                u = ((lmc__u32_##isa)x & 0x7FFFFFFFu) - offset;                                    \
-                is_bad = (lmc__i32_##isa)u >> 31 |                                                 \
-                         (lmc__i32_##isa)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);         \
-                if (is_power) t = u >> log2;                                                       \
-                else {                                                                             \
-                    const lmc__u64_##isa even =                                                    \
-                        (((lmc__u64_##isa)u & 0x7FFFFFFFu) * magic) >> (31 + log2);                \
-                    const lmc__u64_##isa odd =                                                     \
-                        (((lmc__u64_##isa)u >> 32 & 0x7FFFFFFFu) * magic) >> (31 + log2);          \
-                    t = (lmc__u32_##isa)(even | odd << 32);                                        \
-                }                                                                                  \
-                is_bad |= (lmc__i32_##isa)(t >= grid->n_points);                                   \
-                if (grid->is_signed) t = t << 1 | (lmc__u32_##isa)x >> 31;                         \
-                else is_bad |= x >> 31;                                                            \
-                lmc__finish_step_##isa(symbols + i, (lmc__i32_##isa)t + 1, x, is_bad,              \
-                                       &exceptions);                                               \
-            }                                                                                      \
-        } else                                                                                     \
-            for (; i + lanes <= n; i += lanes)                                                     \
-                lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scales, grid, &exceptions);    \
-        return lmc__sum_##isa(exceptions) +                                                        \
-               lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);            \
-    }                                                                                              \
-    attribute static size_t lmc__quantize_updates_##isa(uint16_t *symbols, const uint8_t *src,     \
-                                                        const uint8_t *second, size_t n,           \
-                                                        const lmc__grid *grid)                     \
-    {                                                                                              \
-        lmc__i32_##isa exceptions = {0};                                                           \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__i32_##isa scale;                                                                  \
-            lmc__scale_step_##isa(&scale, second + 4 * i, grid);                                   \
-            lmc__quantize_step_##isa(symbols + i, src + 4 * i, &scale, grid, &exceptions);         \
-        }                                                                                          \
-        return lmc__sum_##isa(exceptions) + lmc__quantize_updates_scalar(symbols + i, src + 4 * i, \
-                                                                         second + 4 * i, n - i,    \
-                                                                         grid);                    \
-    }                                                                                              \
-    attribute static uint32_t lmc__sum_magnitudes_##isa(const uint8_t *src, size_t n,              \
-                                                        uint32_t *count)                           \
-    {                                                                                              \
-        lmc__i32_##isa sum = {0}, counts = {0};                                                    \
-        uint32_t rest;                                                                             \
-        size_t i;                                                                                  \
-        for (i = 0; i + lanes <= n; i += lanes) {                                                  \
-            lmc__u32_##isa x;                                                                      \
-            lmc__i32_##isa is;                                                                     \
-            memcpy(&x, src + 4 * i, sizeof x);                                                     \
-            x &= 0x7FFFFFFFu;                                                                      \
-            is = (lmc__i32_##isa)(x - 0x00800000u < 0x7F000000u);                                  \
-            counts -= is;                                                                          \
-            sum += (lmc__i32_##isa)(x >> 14) & is;                                                 \
-        }                                                                                          \
-        rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);                              \
-        *count += (uint32_t)lmc__sum_##isa(counts);                                                \
-        return rest + (uint32_t)lmc__sum_##isa(sum);                                               \
-    }                                                                                              \
-    attribute static void lmc__join_symbols_##isa(uint16_t *symbols, const uint8_t *high,          \
-                                                  const uint8_t *low, size_t n, unsigned low_bits) \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__u8_##isa h, l;                                                                    \
-            lmc__w16_##isa s;                                                                      \
-            memcpy(&h, high + i, sizeof h);                                                        \
-            s = __builtin_convertvector(h, lmc__w16_##isa) << low_bits;                            \
-            if (low) {                                                                             \
-                memcpy(&l, low + i, sizeof l);                                                     \
-                s |= __builtin_convertvector(l, lmc__w16_##isa);                                   \
-            }                                                                                      \
-            memcpy(symbols + i, &s, sizeof s);                                                     \
-        }                                                                                          \
-        lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);    \
-    }                                                                                              \
-    attribute static void lmc__cut_symbols_##isa(                                                  \
-        uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n, unsigned low_bits)         \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i + 2 * lanes <= n; i += 2 * lanes) {                                          \
-            lmc__w16_##isa s;                                                                      \
-            lmc__u8_##isa part;                                                                    \
-            memcpy(&s, symbols + i, sizeof s);                                                     \
-            part = __builtin_convertvector(s >> low_bits, lmc__u8_##isa);                          \
-            memcpy(high + i, &part, sizeof part);                                                  \
-            if (!low) continue;                                                                    \
-            part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__u8_##isa);   \
-            memcpy(low + i, &part, sizeof part);                                                   \
-        }                                                                                          \
-        lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);     \
-    }
+
+LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
+{
+    lmc__divisor d;
+    unsigned log2 = 0;
+    while ((uint32_t)1 << log2 < divisor) log2++;
+    d.shift = 31 + log2;
+    d.is_power = (uint32_t)1 << log2 == divisor;
+    d.magic = ((uint64_t)1 << d.shift) / divisor + 1;
+    return d;
+}
+
 #if LMC__NEON
-LMC__DEFINE_GRIDS(neon, 4, , LMC__INLINE)
+#define LMC__LANES 4
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+#include "kernels/grids_vec.inl"
 #endif
 #if LMC__X86
-LMC__DEFINE_GRIDS(avx2, 8, LMC__AVX2, LMC__INLINE2)
-LMC__DEFINE_GRIDS(avx512, 16, LMC__AVX512, LMC__INLINE512)
+#define LMC__LANES 8
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__STATIC_ISA LMC__AVX2 static
+#include "kernels/grids_vec.inl"
+
+#define LMC__LANES 16
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__STATIC_ISA LMC__AVX512 static
+#include "kernels/grids_vec.inl"
 
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {

@@ -4,54 +4,55 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* The residual of an element against its prediction, and back (spec 7.2). */
+/*
+ * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
+ * W = 8 * width bits; small differences in either direction become small numbers. Subtracting goes
+ * in three steps, each a bijection of all bit patterns, NaN and -0 included:
+ *
+ *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
+ *               is positive now, as an integer: base without its sign bit
+ *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
+ *               the integers are in the order of the numbers
+ *     distance  d = x - base modulo 2^W, then zigzag: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+ *
+ * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
+ * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ */
 
-/* Integers of 8 * width bits in 64. */
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit); /* its sign is relative to the base's */
-    const uint64_t d = (((x & sign_bit) ? x ^ below : x) - (base & below)) & all;
+    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
+    const uint64_t d = (ordered - (base & below)) & all;
     if (!subtract) return v ^ base;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 
-/* The inverse. */
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width, int subtract)
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t t = ((base & below) + ((r >> 1) ^ (0 - (r & 1)))) & all;
+    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
     if (!subtract) return r ^ base;
-    return ((t & sign_bit) ? t ^ below : t) ^ (base & sign_bit);
+    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
-#if LMC__X86 || LMC__NEON
-/* lmc__residual and lmc__restore_element in each element of a vector, with the compilers' own
- * operators on vectors. */
-#define LMC__DEFINE_RESIDUAL(isa, inline_isa, vector)                                              \
-    inline_isa vector lmc__residual_##isa(vector v, vector b, unsigned width, int subtract)        \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width), x = v ^ (b & sign);                       \
-        const vector d =                                                                           \
-            lmc__minus_##isa(x ^ (lmc__negative_##isa(x, width) & ~sign), b & ~sign, width);       \
-        return subtract ? lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width) : v ^ b;    \
-    }                                                                                              \
-    inline_isa vector lmc__restore_##isa(vector r, vector b, unsigned width, int subtract)         \
-    {                                                                                              \
-        const vector sign = lmc__sign_bits_##isa(width),                                           \
-                     z = lmc__rotate_##isa(r, width, 0); /* its sign: the zigzag's */              \
-        const vector t =                                                                           \
-            lmc__plus_##isa(b & ~sign, (z & ~sign) ^ lmc__negative_##isa(z, width), width);        \
-        return subtract ? t ^ (lmc__negative_##isa(t, width) & ~sign) ^ (b & sign) : r ^ b;        \
-    }
-
 #if LMC__NEON
-LMC__DEFINE_RESIDUAL(neon, LMC__INLINE, uint8x16_t)
+#define LMC__VECTOR uint8x16_t
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__INLINE_ISA LMC__INLINE
+#include "kernels/residual_vec.inl"
 #endif
+
 #if LMC__X86
-LMC__DEFINE_RESIDUAL(avx2, LMC__INLINE2, __m256i)
-LMC__DEFINE_RESIDUAL(avx512, LMC__INLINE512, __m512i)
-#endif
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE2
+#include "kernels/residual_vec.inl"
+
+#define LMC__VECTOR __m512i
+#define LMC__ISA(name) lmc__##name##_avx512
+#define LMC__INLINE_ISA LMC__INLINE512
+#include "kernels/residual_vec.inl"
 #endif

@@ -171,9 +171,9 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__planes *planes, lmc__p
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx2,
                                  lmc__split_avx2, lmc__map_avx2, lmc__partition_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, r, 1)                          \
-               : lmc__split_root_body_avx2(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx2(planes, root, src, n, w, rotate, 1)                     \
+               : lmc__split_root_body_avx2(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -265,9 +265,9 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__planes *planes, lm
     if (root && root->plane != width - 1)
         return lmc__split_strips(planes, root, src, n, width, rotate, lmc__crc32c_avx512,
                                  lmc__split_avx512, lmc__map_avx512, lmc__partition_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, r, 1)                        \
-               : lmc__split_root_body_avx512(planes, NULL, src, n, w, r, 0)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__split_root_body_avx512(planes, root, src, n, w, rotate, 1)                   \
+               : lmc__split_root_body_avx512(planes, NULL, src, n, w, rotate, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -468,9 +468,9 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(uint8_t *dst, const lmc__const_pla
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx2,
                                 lmc__unfold_avx2, lmc__join_avx2, lmc__merge_avx2,
                                 lmc__count_ones_avx2);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, r, 1, ahead, buffer)            \
-               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, r, 0, ahead, buffer)
+#define LMC__CALL(w)                                                                               \
+    crc = root ? lmc__join_root_body_avx2(dst, planes, root, n, w, rotate, 1, ahead, buffer)       \
+               : lmc__join_root_body_avx2(dst, planes, NULL, n, w, rotate, 0, ahead, buffer)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -596,11 +596,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(uint8_t *dst, const lmc__const
         return lmc__join_strips(dst, planes, root, joint, n, width, rotate, lmc__crc32c_avx512,
                                 lmc__unfold_avx512, lmc__join_avx2, lmc__merge_avx512,
                                 lmc__count_ones_avx512);
-#define LMC__CALL(w, r)                                                                            \
-    crc = root == NULL ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, r, 0, ahead)    \
+#define LMC__CALL(w)                                                                               \
+    crc = root == NULL                                                                             \
+              ? lmc__join_root_body_avx512(dst, planes, NULL, NULL, n, w, rotate, 0, ahead)        \
           : joint == NULL                                                                          \
-              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, r, 1, ahead)             \
-              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, r, 1, ahead)
+              ? lmc__join_root_body_avx512(dst, planes, root, NULL, n, w, rotate, 1, ahead)        \
+              : lmc__join_root_body_avx512(dst, planes, root, joint, n, w, rotate, 1, ahead)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;

@@ -16,6 +16,12 @@
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
+ *                          asked by bits               asked by a bound
+ *   second moment          table, logarithmic grid     logarithmic grid
+ *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
+ *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *
+ *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
@@ -29,7 +35,8 @@
 #define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
 #define LMC__SCALE_BITS 12u  /* what it takes, about */
 
-/* Bits per element without loss, times 2^16, of elements from the middle. */
+/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
+ * near as the comparison needs it, coded as any block is. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -51,7 +58,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's share of the tensor, or of a flat shard 256 elements; where rows are short, several. */
+/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
+ * are joined to at least 16. What the format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -60,7 +68,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. */
+ * second moments, of which none may become zero: updates are divided by their roots. First moments
+ * are signed and of updates about as large as 1; what counts is the update's error, not its
+ * relative one, so their grid is linear. */
 static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -100,6 +110,8 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
+/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
+ * grid the estimate stands, for relative errors depend on the symbols alone. */
 static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
 {
     lmc_quantizer *const q = f->q;
@@ -115,7 +127,9 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     return LMC_OK;
 }
 
-/* What callers are told; and whether it is worth it. */
+/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
+ * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
+ * the sample's codes, with 4 bytes and an element for each exception, and scales. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -133,6 +147,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
+ * and says so in q->info. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -155,6 +171,8 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
+/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+ * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
                                               const lmc_quantizer_options *o)
 {

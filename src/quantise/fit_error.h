@@ -28,7 +28,7 @@ typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
-/* Square root, rounded down. */
+/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
 static uint32_t lmc__square_root(uint64_t v)
 {
     uint32_t root = 0, bit;
@@ -40,7 +40,7 @@ static uint32_t lmc__square_root(uint64_t v)
 /* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
 static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
 
-/* a / b */
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
 static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
 {
     while (a >> 32) {
@@ -80,7 +80,12 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. NMSE of a linear grid is over all elements, as if they were of one scale. */
+ * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
+ * number.)
+ *
+ * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
+ * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
+ * they are counted in scales themselves. */
 static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
 {
     const lmc__quant_params *const q = &f->q->params;
@@ -118,7 +123,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -141,7 +146,7 @@ static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
     return lmc__fraction(a.low, b.low);
 }
 
-/* 2^exponent, -1022 .. 1023. */
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -150,7 +155,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample. */
+/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
+ * their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -178,7 +184,8 @@ LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w,
     lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
 }
 
-/* The bits of the largest magnitude in the sample that is no exception. */
+/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
+ * finds the unit for the next one. */
 static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
 {
     const uint64_t stride = lmc__get_stride(f->q);
@@ -197,8 +204,10 @@ static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
     return LMC_OK;
 }
 
-/* Restores a part of the chunk at hand, which begins at number `at`, and adds what it loses. unit:
- * of elements that are not predicted. */
+/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
+ * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
+ * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
+ * predicted. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -229,7 +238,11 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
 }
 
 /* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it. */
+ * the largest has 30 bits, or of updates. With UPDATE the root of it.
+ *
+ * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
+ * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
+ * ratio of sums in which they have no part. */
 static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 {
     const lmc_quantizer *const q = f->q;

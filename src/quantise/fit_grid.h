@@ -41,8 +41,10 @@ typedef struct lmc__fitted {
     lmc__q32 error;
 } lmc__fitted;
 
-/* The grid itself as symbols: it is moved to begin where the sample does, which leaves the small
- * numbers to it. Elements beyond become exceptions. */
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
+ * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
+ * are of points next to each other, so they hardly compress: they are counted as they are, High by
+ * its entropy. Elements beyond the sample's ends become exceptions. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -72,14 +74,15 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
                    ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
-/* The finest grid that is looked at. */
+/* All points that symbols can number, as many on either side of the scale. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The widest logarithmic grid within the bound. */
+/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
+ * a point has two symbols. */
 static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -154,7 +157,9 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     return LMC_OK;
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, or near it. */
+/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
+ * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
+ * hair. */
 static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
 {
     unsigned i;

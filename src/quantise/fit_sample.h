@@ -8,10 +8,16 @@
 #include "quantise/clusters.h"
 #include "quantise/quantizer.h"
 
-/* The state of a fit, and its sample: up to 2 Mi to 4 Mi elements in chunks that are spread evenly
- * over the tensor, the same ones in each pass. Elements come from a callback, again in each pass: a
- * tensor may be larger than memory. What most of fitting looks at is how often each symbol occurs.
- */
+/* The state of a fit, and its sample.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
+ * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
+ * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ *
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
+ * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
+ * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
+ * be the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -19,24 +25,32 @@
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
+/* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_elements elements;
+    /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK]; /* as they come */
+    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s; /* both as F32 */
+    const uint8_t *x, *s;
     uint16_t symbols[LMC__FIT_CHUNK];
-    uint32_t counts[LMC__SYMBOLS]; /* of the sample's symbols, LMC__EXCEPTION included */
-    uint64_t total;                /* of the sample, without symbol 0 and exceptions */
-    uint32_t zeros;                /* of symbol 0 on the finest grid: what is zero indeed */
+    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
+    uint32_t counts[LMC__SYMBOLS];
+    uint64_t total;
+    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
+    uint32_t zeros;
+    /* Of k-means: counts of its bins, and where its cells end. */
     uint32_t bins[LMC__MAX_BINS];
     uint16_t ends[256];
     lmc__clusters clusters;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
+ * be quantised, too, and an update over a moment that was rounded is another one. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -52,8 +66,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* The sample is the chunks that begin at 0, stride, 2 * stride, ...; the tensor's last one may be
- * shorter. */
+/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -64,7 +78,9 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. */
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
+ * there is little to be won. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;

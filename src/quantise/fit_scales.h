@@ -6,9 +6,20 @@
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 
-/* How fine the grid of each element is: the scales of groups, or the bias and the floor of those
- * that follow from a prediction (spec 7.6). Bits of floats serve as logarithms: they grow by 2^23,
- * an LMC__OCTAVE, from one power of two to the next. */
+/* How fine the grid of each element is (spec 7.6).
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
+ * over the whole tensor; coding a tensor must not have to look at it.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
+ * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
+ * floor, which stands for eps.
+ *
+ * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
+ * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
+ * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -20,9 +31,14 @@
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to
- * 64 M, on either side of zero. The sums are of bits >> 14 (lmc__sum_magnitudes), the mean >> 2 is
- * an upper half. Groups go on from chunk to chunk. */
+ * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
+ * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -99,7 +115,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             total++;
         }
     }
-    /* The octave that has no more than one of 8192 above it; 16 times its end is usual, too. */
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
     while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
     usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     if (largest > usual) largest = usual;
@@ -109,7 +126,9 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
+ * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
+ * the format's limits stay there: the errors that follow are measured, not computed. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;

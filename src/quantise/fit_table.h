@@ -8,14 +8,23 @@
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid. The grid is so fine (its
- * points lie far closer than a table's) that nothing is lost by looking at symbols instead of
- * elements, and the decoder needs one lookup in front of the same arithmetic. */
+/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
+ *
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
+ * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
+ * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
+ * in front of the arithmetic that they have anyway.
+ *
+ *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
+ *
+ * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
+ * as second moments want it. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, first to last, from k-means over bins of 2^shift symbols; centres:
- * their means, in ascending order. Returns how many of at most k there are. */
+/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
+ * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
+ * two may be rounded to one symbol. */
 static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
 {
     uint32_t first, last, s;
@@ -93,8 +102,9 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return lmc__estimate_error(f, squares12);
 }
 
-/* Moves the grid to begin where the sample does: then few symbols need a code. Elements beyond
- * become exceptions. */
+/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
+ * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;

@@ -7,8 +7,18 @@
 #include "codec/put_quantised.h"
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss. quantise/fit.h makes one from a tensor, snapshot/requantise.h from a
- * tensor's blocks. Whoever codes a tensor asks here for the parameters, and holds nothing else. */
+ * is known of their loss.
+ *
+ *   quantise/fit.h        makes one from a tensor's elements
+ *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
+ *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
+ *   codec/                knows the parameters only
+ *
+ * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
+ * pointers to the parameters. It does not change once it was made, so threads may share it.
+ *
+ * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
+ * it is as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -16,9 +26,11 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n;      /* elements of the tensor */
-    size_t n_codes;  /* allocated at params.codes */
-    size_t n_groups; /* allocated at params.scales */
+    /* Elements of the tensor. */
+    uint64_t n;
+    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
+    size_t n_codes;
+    size_t n_groups;
 };
 
 /* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
@@ -42,6 +54,7 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -58,8 +71,11 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s; zero: another symbol of code 0, or 0. *code: 1, or what an
- * earlier call for a lower symbol has left. */
+/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
+ * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
+ * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
+ * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
+ * symbols is one pass over the table. */
 static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
                                uint32_t zero, uint32_t *distance)
 {
@@ -79,13 +95,16 @@ static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint3
     return best;
 }
 
-/* The symbol of a linear grid that is zero, as symbol 0 is; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
+ * kernels give in its place; 0: a logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
+ * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
+ */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {

@@ -39,7 +39,7 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* Of params without width, codes and scales. */
+/* All that a block's head says but its scales, which differ from block to block. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -111,6 +111,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
+/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
+ * alone may be quantised. Its parameters are complete when the last block was read: each has the
+ * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
+ * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                               const lmc__reader_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)

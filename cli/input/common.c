@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-#include "options.h"
+#include "common.h"
 
 #include <stdint.h>
 
+#include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
 
-void say_sizes(const struct options *o, const char *name, uint64_t from, uint64_t to,
-               uint64_t plain, double start)
+const char *file_of_output(const struct common *o)
+{
+    return o->output && !is_dash(o->output) ? o->output : NULL;
+}
+
+void say_sizes(const struct common *o, const char *name, uint64_t from, uint64_t to, uint64_t plain,
+               double start)
 {
     double seconds = now() - start;
     uint64_t packed = from == plain ? to : from;

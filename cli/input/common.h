@@ -1,0 +1,40 @@
+/* common.h - what every verb is told, whatever it does
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_COMMON_H
+#define LMC_CLI_COMMON_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../lmc.h"
+
+/* The arguments of --base, see base.h. */
+struct bases {
+    struct base *list;
+    size_t n;
+    int code; /* what reading from one of them, or a second look, has reported */
+};
+
+/* Belongs to the caller, as all that it points to, and outlives the verb. */
+struct common {
+    lmc_parallel parallel;
+    int verbosity;        /* 0 quiet, 1 default, 2 and more verbose */
+    int force;            /* -f: what exists may be overwritten */
+    int to_stdout;        /* -c */
+    const char *output;   /* -o; NULL: not given; "-": standard output */
+    int opaque;           /* --opaque: do not look into files for tensors */
+    enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
+    struct bases *bases;  /* --base; never NULL, may hold none */
+};
+
+/* -o, if that is a file; NULL: standard output, or it was not given. */
+const char *file_of_output(const struct common *o);
+
+/* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s", if asked to be verbose. start: see now() */
+void say_sizes(const struct common *o, const char *name, uint64_t from, uint64_t to, uint64_t plain,
+               double start);
+
+#endif

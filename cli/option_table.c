@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+#include "option_table.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "help.h"
+#include "input/base.h"
+#include "sys/memory.h"
+#include "sys/names.h"
+#include "sys/report.h"
+#include "verb/series_manifest.h"
+
+const struct verb_row verbs[N_VERBS] = {
+    {NULL, NULL, "compressing", "FILE...", 0, INT_MAX, ""},
+    {NULL, NULL, "-d", "-d FILE.lmc...", 0, INT_MAX, ""},
+    {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, ""},
+    {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, ""},
+    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, 2, " cat"},
+    {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, " diff"},
+    {"stats", NULL, "'lmc stats'", "[--svg PREFIX] SNAPSHOT...", 1, INT_MAX, " stats"},
+    {"fold", NULL, "'lmc fold'", "--base BASE [--base LINK]... DELTA... -o OUT", 1, INT_MAX,
+     " chains"},
+    {"rebase", NULL, "'lmc rebase'", "[--base LINK]... --onto NEW|none FILE.lmc -o OUT", 1, 1,
+     " chains"},
+    {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, INT_MAX, " chains"},
+    {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, INT_MAX, " apply"},
+    {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, " salvage"},
+    {"series", "add", "", "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1,
+     " series"},
+    {"series", "list", "", "[--json]", 0, 0, " series"},
+    {"series", "restore", "", "[-o OUT] [-f] NAME", 1, 1, " series"},
+    {"series", "cat", "", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", 1, 2,
+     " series"},
+    {"series", "prune", "",
+     "[--dry-run] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", 0, INT_MAX,
+     " series"},
+    {"series", "keep", "", "NAME...", 1, INT_MAX, " series"},
+    {"series", "gc", "", "[--dry-run]", 0, 0, " series"},
+    {"series", "verify", "", "[NAME...]", 0, INT_MAX, " series"},
+    {"series", "watch", "",
+     "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] "
+     "SOURCE_DIR",
+     1, 1, " series"},
+    {"series", "rebuild", "", "[--every N]", 0, 0, " series"},
+};
+
+int fail_usage(const struct arguments *a, const char *format, const char *what)
+{
+    say(NULL, format, what);
+    fprintf(stderr, "See 'lmc help%s'.\n", verbs[a->verb].topic);
+    return CODE_USAGE;
+}
+
+/* -- the values of options -- */
+
+static int take_output(struct arguments *a, const char *text)
+{
+    /* opened by that name, a file there would be written from its beginning, whatever it holds */
+    a->common.output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
+    return CODE_OK;
+}
+
+static int take_threads(struct arguments *a, const char *text)
+{
+    char *end;
+    errno = 0;
+    a->n_threads = strtol(text, &end, 10);
+    if (end == text || *end || errno || a->n_threads < 0 || a->n_threads > MAX_THREADS)
+        return fail_usage(a, "-T wants a number of threads from 0 to 1024, not '%s'", text);
+    return CODE_OK;
+}
+
+static int take_dtype(struct arguments *a, const char *text)
+{
+    a->common.dtype = lmc_find_dtype(text);
+    if (a->common.dtype == LMC_AUTO)
+        return fail_usage(a,
+                          "--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
+                          "F64, C64, I16, U16, I32, U32, I64, U64 or another dtype of "
+                          "safetensors, not '%s'",
+                          text);
+    return CODE_OK;
+}
+
+static int take_base(struct arguments *a, const char *text)
+{
+    if (is_dash(text)) return fail_usage(a, "--base wants the name of a file or directory%s", "");
+    add_base(&a->bases, text);
+    return CODE_OK;
+}
+
+static int take_onto(struct arguments *a, const char *text)
+{
+    if (is_dash(text))
+        return fail_usage(a, "--onto wants the name of a file or directory, or 'none'%s", "");
+    a->onto = text;
+    return CODE_OK;
+}
+
+static int take_quant(struct arguments *a, const char *text)
+{
+    return add_rule(&a->policy, text, "--quant");
+}
+
+static int take_policy(struct arguments *a, const char *text)
+{
+    return read_policy(&a->policy, text);
+}
+
+static int take_name(struct arguments *a, const char *text)
+{
+    const char *fault = find_fault_of_name(text);
+    a->series.name = text;
+    if (!fault) return CODE_OK;
+    say(text, "%s", fault);
+    return fail_usage(a, "--name wants another name%s", "");
+}
+
+static int take_keep(struct arguments *a, const char *text)
+{
+    struct series_options *s = &a->series;
+    s->keep = (const char **)resize((void *)s->keep, s->n_keep + 1, sizeof *s->keep);
+    s->keep[s->n_keep++] = text;
+    return CODE_OK;
+}
+
+static int take_verbose(struct arguments *a, const char *text)
+{
+    (void)text;
+    a->common.verbosity = a->common.verbosity < 2 ? 2 : a->common.verbosity + 1;
+    return CODE_OK;
+}
+
+static int take_max(struct arguments *a, const char *text)
+{
+    (void)text;
+    a->coding.level = LMC_LEVEL_MAX;
+    return CODE_OK;
+}
+
+static int take_version(struct arguments *a, const char *text)
+{
+    (void)text;
+    a->is_done = 1;
+    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
+           lmc_tier_name(lmc_get_tier()));
+    return CODE_OK;
+}
+
+static int take_help(struct arguments *a, const char *text)
+{
+    (void)text;
+    a->is_done = 1;
+    return print_help("");
+}
+
+/* -- the options -- */
+
+#define AT(member) offsetof(struct arguments, member)
+
+const struct option options[] = {
+    {'z', "compress", MODE, ALL, 0, VERB_COMPRESS, NULL, NULL},
+    {'d', "decompress", MODE, ALL, 0, VERB_RESTORE, NULL, NULL},
+    {0, "uncompress", MODE, ALL, 0, VERB_RESTORE, NULL, NULL},
+    {'t', "test", MODE, ALL, 0, VERB_TEST, NULL, NULL},
+    {'l', "list", MODE, ALL, 0, VERB_LIST, NULL, NULL},
+
+    {0, "keep", TEXT, V(SERIES_PRUNE), 0, 0, take_keep, "the name of a snapshot"},
+    {0, "keep-last", COUNT, V(SERIES_PRUNE), AT(series.keep_last), 1, NULL, NULL},
+    {0, "keep-every", COUNT, V(SERIES_PRUNE), AT(series.keep_every), 1, NULL, NULL},
+    {0, "dry-run", FLAG, V(SERIES_PRUNE) | V(SERIES_GC), AT(series.dry_run), 1, NULL, NULL},
+    {0, "name", TEXT, V(SERIES_ADD), 0, 0, take_name, "a value: a name"},
+    {0, "every", COUNT, V(SERIES_ADD) | V(SERIES_WATCH) | V(SERIES_REBUILD), AT(series.every), 1,
+     NULL, NULL},
+    {0, "anchor", FLAG, V(SERIES_ADD), AT(series.anchor), 1, NULL, NULL},
+    {0, "verify", FLAG, V(SERIES_ADD), AT(series.verify), 1, NULL, NULL},
+    {0, "settle", COUNT, V(SERIES_WATCH), AT(series.settle), 0, NULL, NULL},
+    {0, "interval", COUNT, V(SERIES_WATCH), AT(series.interval), 1, NULL, NULL},
+    {0, "once", FLAG, V(SERIES_WATCH), AT(series.once), 1, NULL, NULL},
+    {0, "match", TEXT, V(SERIES_WATCH), AT(series.match), 0, NULL, "a pattern for names"},
+
+    {'o', "output", TEXT, WRITERS | V(SALVAGE), 0, 0, take_output, "the name of the output"},
+    {'c', "stdout", FLAG, WRITERS, AT(common.to_stdout), 1, NULL, NULL},
+    {'f', "force", FLAG, PLAIN | V(SERIES_RESTORE) | V(SERIES_CAT), AT(common.force), 1, NULL,
+     NULL},
+    {'r', "recursive", FLAG, V(COMPRESS) | V(RESTORE) | V(TEST) | V(LIST) | V(CAT), AT(recursive),
+     1, NULL, NULL},
+    {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | V(SERIES_ADD) | V(SERIES_WATCH), AT(remove_source),
+     1, NULL, NULL},
+    {'k', "keep", FLAG, ALL, AT(remove_source), 0, NULL, NULL},
+
+    {0, "base", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
+    {0, "patch-from", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
+    {0, "trust-base", FLAG, V(APPLY), AT(trust_base), 1, NULL, NULL},
+    {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
+    {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
+    {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
+    {0, "max", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_max, NULL},
+    {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
+    {0, "quant", ANY, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,
+     "a rule, such as '*=bits:8'"},
+    {0, "policy", TEXT, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_policy,
+     "the name of a file of rules"},
+
+    {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(json), 1, NULL,
+     NULL},
+    {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(npy), 1, NULL, NULL},
+    {0, "file", ANY, V(CAT) | V(SERIES_CAT), AT(file), 0, NULL,
+     "the path of a file in the snapshot"},
+    {0, "svg", TEXT, V(STATS), AT(svg), 0, NULL, "what the names of the pictures begin with"},
+
+    {'q', "quiet", FLAG, ALL, AT(common.verbosity), 0, NULL, NULL},
+    {'v', "verbose", ACT, ALL, 0, 0, take_verbose, NULL},
+    {'T', "threads", TEXT, ALL, 0, 0, take_threads, "a number of threads from 0 to 1024"},
+    {0, "progress", FLAG, ALL, AT(progress), 1, NULL, NULL},
+    {0, "no-progress", FLAG, ALL, AT(progress), 0, NULL, NULL},
+    {'V', "version", ACT, ALL, 0, 0, take_version, NULL},
+    {'h', "help", ACT, ALL, 0, 0, take_help, NULL},
+};
+
+const size_t n_options = sizeof options / sizeof *options;

@@ -1,0 +1,267 @@
+/* config.c - whatever LMC_NO_ENCODER, LMC_NO_QUANTIZE, LMC_NO_SNAPSHOT and LMC_NO_SALVAGE have left
+ * of lmc.h works. What they take away is neither declared nor called here. Known bytes stand in for
+ * an encoder that may not be there.
+ *   config VECTOR    a snapshot with quantised blocks (spec/vectors/valid/example_quantised.lmc) */
+#define LMC_IMPLEMENTATION
+#include "../../lmc.h"
+
+#include <stdio.h>
+
+#include "config.h"
+
+#define MUST(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            printf("%s:%d: %s\n", __FILE__, __LINE__, #condition);                                 \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static unsigned char g_src[KNOWN_SIZE], g_dst[KNOWN_SIZE], g_ws[1 << 18];
+
+static int is_known(void)
+{
+    const int same = memcmp(g_src, g_dst, KNOWN_SIZE) == 0;
+    memset(g_dst, 0, KNOWN_SIZE);
+    return same;
+}
+
+/* Layers 1 and 2. */
+static int decode(void)
+{
+    const lmc_position position = {0, 0};
+    lmc_tensor_options options;
+    lmc_block_info info;
+    size_t size = 0;
+    memset(&options, 0, sizeof options);
+    options.dtype = LMC_BF16;
+    options.log2_block = 14;
+    MUST(lmc_read_block_info(known_block, sizeof known_block, position, &info) == LMC_OK);
+    MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.stored);
+    MUST(lmc_workspace_size(info.n) <= sizeof g_ws);
+    MUST(lmc_decode_block(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, 0,
+                          position, g_ws, sizeof g_ws) == LMC_OK);
+    MUST(size == KNOWN_SIZE && is_known());
+    MUST(lmc_decode_block(g_dst, sizeof g_dst, &size, known_block, sizeof known_block - 1, NULL, 0,
+                          position, g_ws, sizeof g_ws) == LMC_ERR_TRUNCATED);
+    {
+        const size_t ws_size = lmc_tensor_workspace_size(&options);
+        void *const ws = malloc(ws_size);
+        MUST(ws != NULL);
+        MUST(lmc_decode_tensor(g_dst, 0, KNOWN_SIZE, known_block, sizeof known_block, KNOWN_SIZE,
+                               &options, ws, ws_size) == LMC_OK);
+        free(ws);
+    }
+    MUST(is_known());
+    return 0;
+}
+
+#ifndef LMC_NO_ENCODER
+static int encode(void)
+{
+    const lmc_position position = {0, 0};
+    unsigned char enc[KNOWN_SIZE + LMC_BLOCK_HEADER_SIZE];
+    size_t size = 0;
+    MUST(lmc_encode_block(enc, sizeof enc, &size, g_src, KNOWN_SIZE, NULL, LMC_BF16,
+                          LMC_LEVEL_DEFAULT, position, g_ws, sizeof g_ws) == LMC_OK);
+    MUST(size == sizeof known_block && memcmp(enc, known_block, size) == 0);
+    return 0;
+}
+#endif
+
+#if !defined(LMC_NO_ENCODER) && !defined(LMC_NO_QUANTIZE)
+static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
+{
+    memcpy(dst, (const unsigned char *)user + offset, size);
+    return LMC_OK;
+}
+
+/* 16,384 second moments, the fewest that are quantised: with each code smaller, and what
+ * lmc_quantize() says that they become. */
+static int quantise(void)
+{
+    enum { N = 16384 };
+    lmc_quantizer_options options;
+    lmc_tensor_options tensor_options;
+    lmc_quantizer_info info;
+    lmc_quantizer *quantizer = NULL;
+    lmc_elements elements;
+    uint32_t state = 1;
+    size_t i, size = 0, ws_size;
+    unsigned char *const src = (unsigned char *)malloc(4 * N),
+                         *const enc = (unsigned char *)malloc(5 * N),
+                         *const dst = (unsigned char *)malloc(4 * N);
+    void *ws;
+    MUST(src != NULL && enc != NULL && dst != NULL);
+    for (i = 0; i < N; i++) {
+        const uint32_t v = 0x30000000 + ((state = state * 1664525 + 1013904223) >> 7);
+        src[4 * i] = (unsigned char)v;
+        src[4 * i + 1] = (unsigned char)(v >> 8);
+        src[4 * i + 2] = (unsigned char)(v >> 16);
+        src[4 * i + 3] = (unsigned char)(v >> 24);
+    }
+    memset(&options, 0, sizeof options);
+    memset(&tensor_options, 0, sizeof tensor_options);
+    elements.read = read_elements;
+    elements.user = src;
+    elements.size = 4 * N;
+    options.dtype = tensor_options.dtype = LMC_F32;
+    options.role = LMC_ROLE_SECOND_MOMENT;
+    options.bits = 4;
+    MUST(lmc_fit_quantizer(&quantizer, &elements, &options) == LMC_OK);
+    MUST(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && !info.is_lossless);
+    tensor_options.quantizer = quantizer;
+    ws_size = lmc_tensor_workspace_size(&tensor_options);
+    ws = malloc(ws_size);
+    MUST(ws != NULL);
+    MUST(lmc_encode_tensor(enc, 5 * N, &size, src, 4 * N, &tensor_options, ws, ws_size) == LMC_OK);
+    MUST(size < N && lmc_quantize(quantizer, src, 0, 4 * N, NULL) == LMC_OK);
+    MUST(lmc_decode_tensor(dst, 0, 4 * N, enc, size, 4 * N, &tensor_options, ws, ws_size) ==
+         LMC_OK);
+    MUST(memcmp(src, dst, 4 * N) == 0);
+    lmc_free_quantizer(quantizer);
+    free(src);
+    free(enc);
+    free(dst);
+    free(ws);
+    return 0;
+}
+#endif
+
+#ifndef LMC_NO_SNAPSHOT
+static lmc_memory in_memory(const unsigned char *data, size_t size)
+{
+    lmc_memory memory;
+    memset(&memory, 0, sizeof memory);
+    memory.data = (uint8_t *)malloc(size);
+    if (memory.data == NULL) abort();
+    memcpy(memory.data, data, size);
+    memory.size = size;
+    return memory;
+}
+
+static int read_snapshot(void)
+{
+    lmc_memory memory = in_memory(known_snapshot, sizeof known_snapshot);
+    lmc_source source = lmc_make_memory_source(&memory);
+    lmc_stream stream = lmc_make_memory_stream(&memory);
+    lmc_reader *reader = NULL;
+    const lmc_tensor *tensor = NULL;
+    size_t number = 9;
+    uint8_t identity[LMC_IDENTITY_SIZE], other[LMC_IDENTITY_SIZE];
+    MUST(lmc_restore_snapshot(&stream, NULL, identity) == LMC_OK);
+    MUST(lmc_open_reader(&reader, &source, NULL) == LMC_OK);
+    lmc_get_identity(reader, other);
+    MUST(lmc_count_files(reader) == 1 && memcmp(identity, other, sizeof identity) == 0);
+    MUST(lmc_find_tensor(reader, NULL, "w", &number, &tensor) == LMC_OK && number == 0);
+    MUST(lmc_read_tensor(reader, 0, tensor, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
+    lmc_free_reader(reader);
+    memory.data[100] ^= 1;
+    memory.position = 0;
+    MUST(lmc_restore_snapshot(&stream, NULL, identity) != LMC_OK);
+    lmc_free_memory(&memory);
+    return 0;
+}
+
+/* Without quantisers the blocks that they have made are what this library does not know. */
+static int read_quantised(const char *path)
+{
+    unsigned char *const data = (unsigned char *)malloc(1 << 20);
+    FILE *const file = fopen(path, "rb");
+    lmc_memory memory;
+    lmc_stream stream;
+    enum lmc_status status;
+    MUST(data != NULL && file != NULL);
+    memory = in_memory(data, fread(data, 1, 1 << 20, file));
+    memcpy(memory.data, data, memory.size);
+    fclose(file);
+    free(data);
+    stream = lmc_make_memory_stream(&memory);
+    status = lmc_restore_snapshot(&stream, NULL, NULL);
+#ifdef LMC_NO_QUANTIZE
+    MUST(status == LMC_ERR_UNSUPPORTED);
+#else
+    MUST(status == LMC_OK);
+#endif
+    lmc_free_memory(&memory);
+    return 0;
+}
+
+#ifndef LMC_NO_ENCODER
+static int write_snapshot(void)
+{
+    const uint64_t shape = KNOWN_SIZE / 2;
+    lmc_memory memory;
+    lmc_sink sink;
+    lmc_writer *writer = NULL;
+    lmc_tensor tensor;
+    lmc_file file;
+    memset(&memory, 0, sizeof memory);
+    memset(&tensor, 0, sizeof tensor);
+    memset(&file, 0, sizeof file);
+    sink = lmc_make_memory_sink(&memory);
+    tensor.name = "w";
+    tensor.dtype = "BF16";
+    tensor.rank = 1;
+    tensor.shape = &shape;
+    tensor.size = file.size = KNOWN_SIZE;
+    file.path = "f";
+    file.n_tensors = 1;
+    file.tensors = &tensor;
+    MUST(lmc_open_writer(&writer, &sink, NULL) == LMC_OK);
+    MUST(lmc_begin_file(writer, &file, LMC_AUTO) == LMC_OK);
+    MUST(lmc_write_bytes(writer, g_src, KNOWN_SIZE) == LMC_OK && lmc_end_file(writer) == LMC_OK);
+    MUST(lmc_finish_writer(writer) == LMC_OK);
+    lmc_free_writer(writer);
+    MUST(memory.size == sizeof known_snapshot &&
+         memcmp(memory.data, known_snapshot, memory.size) == 0);
+    lmc_free_memory(&memory);
+    return 0;
+}
+#endif
+
+#ifndef LMC_NO_SALVAGE
+/* The index and half of the trailer are gone. */
+static int salvage(void)
+{
+    lmc_memory memory = in_memory(known_snapshot, sizeof known_snapshot - 100);
+    lmc_source source = lmc_make_memory_source(&memory);
+    lmc_reader_options options;
+    lmc_reader *reader = NULL;
+    MUST(lmc_open_reader(&reader, &source, NULL) != LMC_OK);
+    memset(&options, 0, sizeof options);
+    options.salvage = 1;
+    MUST(lmc_open_reader(&reader, &source, &options) == LMC_OK);
+    MUST(lmc_count_files(reader) == 1);
+    MUST(lmc_read_file(reader, 0, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
+    lmc_free_reader(reader);
+    lmc_free_memory(&memory);
+    return 0;
+}
+#endif
+#endif
+
+int main(int argc, char **argv)
+{
+    size_t i;
+    for (i = 0; i < KNOWN_SIZE; i++) g_src[i] = (unsigned char)(i % 2 ? 60 : i * i >> 2);
+    if (argc < 2 || decode()) return 1;
+#ifndef LMC_NO_ENCODER
+    if (encode()) return 2;
+#ifndef LMC_NO_QUANTIZE
+    if (quantise()) return 3;
+#endif
+#endif
+#ifndef LMC_NO_SNAPSHOT
+    if (read_snapshot() || read_quantised(argv[1])) return 4;
+#ifndef LMC_NO_ENCODER
+    if (write_snapshot()) return 5;
+#endif
+#ifndef LMC_NO_SALVAGE
+    if (salvage()) return 6;
+#endif
+#else
+    (void)argv;
+#endif
+    return 0;
+}
