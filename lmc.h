@@ -597,7 +597,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-#endif                                            /* LMC_NO_ENCODER */
+
+#endif /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -9120,9 +9121,10 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
     for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
 }
 
-/* Splits quarters [first, last) of the sample into its planes, from the start on, and returns how
- * many elements that are. Two quarters are often enough, so callers take the rest only where it is
- * wanted. Where the sample is the whole block, all of it belongs to the first quarter. */
+/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
+ * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
+ * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
+ * block, all of it belongs to the first quarter, and the others are empty. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
                                unsigned last, const uint8_t *src, unsigned width, int rotate)
 {
@@ -9711,8 +9713,11 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
- * has not, and what may be a constant is better looked at first). Returns 0 if there is no room,
- * which cannot happen (see workspace.h). */
+ * has not, and what may be a constant is better looked at first). The plane's own row becomes the
+ * left list. The plane itself is then never written: it goes from the registers that split it to
+ * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
+ * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
+ * happen (see workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -9907,7 +9912,8 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
         sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
 }
 
-/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+/* Bits saved by merging class c with the next one: what both take, less what one class of all their
+ * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     *m->merged = m->classes[c];
@@ -10000,7 +10006,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10174,7 +10180,9 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
+ * are written where they stand in the payload, also when the lists are made again: the same bytes.
+ */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -10189,8 +10197,9 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return crc;
 }
 
-/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
- * which cannot happen (see workspace.h). */
+/* Room for the lists of each class, whose elements count_classes has counted: together as much as
+ * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
+ * workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -10337,6 +10346,10 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
+/* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
+ * are valid. A payload that would not be smaller than the elements has size 0: then they are
+ * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
+ * stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype,
@@ -10378,8 +10391,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
- * and the workspace. */
+/* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
+ * stays within the limit and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
@@ -10437,7 +10450,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack. */
+/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+ *
+ * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
+ * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
+ * behind the last one must be zero: whoever counts ones may count whole bytes. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
@@ -10494,7 +10511,21 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. */
+/* A node's n elements, to list; spare: a list of n.
+ *
+ * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ *
+ *     this node       wants its elements in list; spare is free
+ *     its children    want theirs in spare, one behind the other; list is free for them
+ *     their children  want theirs in list ...
+ *
+ * and on the way back each merge reads from one buffer and writes to the other. A child has as much
+ * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
+ * bytes behind a list: of the left child that may be the start of the right one, which is made
+ * later, so left comes first.
+ *
+ * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
+ * as high as before. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -10529,7 +10560,10 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. */
+/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+ * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
+ * the tree itself is not described in any other way. The first and the last symbol must have a
+ * code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -10556,8 +10590,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 }
 
 /* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack: then the caller merges, perhaps on the way to
- * somewhere else. root->mask NULL: it is in list. list and spare: lists of n. */
+ * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
+ * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
+ * root->mask NULL: it is in list. list and spare: lists of n. */
 static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
                                      size_t n, lmc__merged *root)
 {
@@ -13380,7 +13415,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place. */
+/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
+ * before it ends, which is never above where it lies. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -13401,9 +13437,11 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
     else lmc__encode_task(&t->wave, index - 1, worker);
 }
 
-/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots from
- * `place` on; the last one gets what room there is, if that is the first of all. Returns their
- * number, 1 at least. */
+/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
+ * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
+ * ends before that, the wave does; but its first block always gets what room there is, because it
+ * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
+ * the number of jobs, 1 at least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -13432,8 +13470,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed: also of one block each.
- */
+/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
+ * there is nothing to move. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
@@ -13449,7 +13487,8 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
     return LMC_OK;
 }
 
-/* Waves that are made in the slots of their blocks, while the one before is packed. */
+/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
+ * both are needed at once, hence two sets that take turns. The last wave is packed alone. */
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;

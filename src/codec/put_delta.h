@@ -64,7 +64,9 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
+ * are written where they stand in the payload, also when the lists are made again: the same bytes.
+ */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -79,8 +81,9 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return crc;
 }
 
-/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
- * which cannot happen (see workspace.h). */
+/* Room for the lists of each class, whose elements count_classes has counted: together as much as
+ * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
+ * workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
