@@ -1228,10 +1228,18 @@ static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 /* == kernels/types.h ============================================================================== */
 
 /*
- * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define
- * the meaning. *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind
- * their end: kernels may read, and where they write a list also write, that far beyond it.
- * Everything else is read and written exactly. */
+ * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
+ * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
+ * byte by byte.
+ *
+ * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
+ * kernels may read, and where they write a list also write, that far beyond it, so that the last
+ * vector needs no care. Everything else is read and written exactly.
+ *
+ * Three of these types are knowledge of the format that kernels share, because they compute what
+ * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
+ * is that of spec 7.6.
+ */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
@@ -1340,7 +1348,7 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
-/* Grids (6.19). */
+/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
@@ -3012,7 +3020,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 /* == kernels/crc32c.h ============================================================================= */
 
 /*
- * CRC-32C (Castagnoli; spec 1.2): crc32c(crc, p, size) continues from the CRC of what stands
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
  * before, 0 at the start. The kernels of all tiers give the same.
  *
  * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
@@ -6925,18 +6933,33 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 
 /* == kernels/grids.h ============================================================================== */
 
-/* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32,
- * little-endian; symbols are 16 bits -- */
+/*
+ * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
+ * is the element +0. Elements are the bits of F32, little-endian.
+ *
+ *     restore   symbols to elements     rows: all n elements have one scale
+ *     quantize  elements to symbols     updates: each has the scale that its prediction gives
+ *
+ *     linear    element = q * scale                      q = grid->min + symbol - 1
+ *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ * if there is one, is the lowest bit of symbol - 1
+ *
+ * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly.
+ *
+ * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
+ * bits (its lower half is zero).
+ */
 
-/* The scale that an element's prediction gives. */
+/* The scale that an element's prediction gives: about its square root times a constant, since half
+ * of a float's bits is its root's but for the exponent's bias. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
     p &= 0x7FFFFFFF;
     half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;
-    half = half<(int32_t)LMC__MIN_SCALE ? (int32_t)LMC__MIN_SCALE : half>(int32_t) LMC__MAX_SCALE
-               ? (int32_t)LMC__MAX_SCALE
-               : half;
+    if (half < (int32_t)LMC__MIN_SCALE) half = (int32_t)LMC__MIN_SCALE;
+    if (half > (int32_t)LMC__MAX_SCALE) half = (int32_t)LMC__MAX_SCALE;
     return (uint32_t)half & 0xFFFF0000u;
 }
 
@@ -6947,7 +6970,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     uint32_t bits;
     memcpy(&g, &scale, 4);
     product =
-        q * g; /* 16 bits times 8: exact in any rounding mode, any precision, never subnormal */
+        q * g; /* 16 bits times 8: exact in any rounding mode and precision, never subnormal */
     memcpy(&bits, &product, 4);
     return bits;
 }
@@ -6955,19 +6978,18 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
-    const int64_t v = (int64_t)scale +
-                      ((int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t)) * grid->step;
+    const int64_t q = (int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t);
+    int64_t v = (int64_t)scale + q * grid->step;
     if (symbol == 0) return 0;
-    return (uint32_t)(v<(int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v>(int64_t)
-                              LMC__MAX_LOG_SCALE
-                          ? (int64_t)LMC__MAX_LOG_SCALE
-                          : v) |
-           sign;
+    if (v < (int64_t)LMC__MIN_SCALE) v = (int64_t)LMC__MIN_SCALE;
+    if (v > (int64_t)LMC__MAX_LOG_SCALE) v = (int64_t)LMC__MAX_LOG_SCALE;
+    return (uint32_t)v | sign;
 }
 
-/* Magnitude over scale as the nearest F32, to the nearest integer, halves up; 65536 if that is
- * less. What IEEE division gives, in integers: on no machine and under no option of a compiler may
- * it be another. */
+/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
+ * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
+ * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
+ * rounding; ties are exact divisions only, and go to the even neighbour. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -6985,6 +7007,7 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
     return m < 65536 ? m : 65536;
 }
 
+/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
@@ -7009,8 +7032,8 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
         (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* what is beyond the largest point would move by more than half a
-                                  step */
+        return LMC__EXCEPTION; /* beyond the outmost points it would move by more than half a step
+                                */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 

@@ -7,7 +7,7 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * CRC-32C (Castagnoli; spec 1.2): crc32c(crc, p, size) continues from the CRC of what stands
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
  * before, 0 at the start. The kernels of all tiers give the same.
  *
  * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the

@@ -2,10 +2,18 @@
 #include "base/platform.h"
 
 /*
- * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define
- * the meaning. *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind
- * their end: kernels may read, and where they write a list also write, that far beyond it.
- * Everything else is read and written exactly. */
+ * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
+ * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
+ * byte by byte.
+ *
+ * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
+ * kernels may read, and where they write a list also write, that far beyond it, so that the last
+ * vector needs no care. Everything else is read and written exactly.
+ *
+ * Three of these types are knowledge of the format that kernels share, because they compute what
+ * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
+ * is that of spec 7.6.
+ */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
@@ -114,7 +122,7 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
-/* Grids (6.19). */
+/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
