@@ -5364,6 +5364,7 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
             }
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
+            if (width >= 8) lmc__split_step_avx2(v, width, 4);
             LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
             if (has_root) {
                 const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
@@ -5394,9 +5395,10 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
+LMC__DEFINE_SPLIT_ROOT(8)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-/* By strips what is rare: elements of 8 bytes, and a root that is not the top plane. */
+/* By strips what is rare: a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
                                                unsigned width, int rotate)
@@ -5406,7 +5408,7 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc_
         case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
         case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
         case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
-        default: break;
+        default: done = lmc__split_root_8_avx2(planes, root, src, n, rotate);
         }
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
@@ -5695,6 +5697,7 @@ LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8
                 v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
             LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
+            if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
             if (rotate)
@@ -5714,8 +5717,8 @@ LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: joint planes, a root that is not the top plane,
- * elements of 8 bytes. */
+/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
+ * plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -5732,7 +5735,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         case 1: LMC__CALL(1); break;
         case 2: LMC__CALL(2); break;
         case 4: LMC__CALL(4); break;
-        default: break;
+        default: LMC__CALL(8);
 #undef LMC__CALL
         }
     return lmc__join_strips(k, dst, &source, n, done);

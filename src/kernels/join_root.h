@@ -197,6 +197,7 @@ LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8
                 v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
             LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
+            if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
             if (rotate)
@@ -216,8 +217,8 @@ LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: joint planes, a root that is not the top plane,
- * elements of 8 bytes. */
+/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
+ * plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -234,7 +235,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         case 1: LMC__CALL(1); break;
         case 2: LMC__CALL(2); break;
         case 4: LMC__CALL(4); break;
-        default: break;
+        default: LMC__CALL(8);
 #undef LMC__CALL
         }
     return lmc__join_strips(k, dst, &source, n, done);

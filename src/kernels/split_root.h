@@ -101,6 +101,7 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
             }
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
+            if (width >= 8) lmc__split_step_avx2(v, width, 4);
             LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
             if (has_root) {
                 const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
@@ -131,9 +132,10 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
+LMC__DEFINE_SPLIT_ROOT(8)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-/* By strips what is rare: elements of 8 bytes, and a root that is not the top plane. */
+/* By strips what is rare: a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
                                                lmc__parted *root, const uint8_t *src, size_t n,
                                                unsigned width, int rotate)
@@ -143,7 +145,7 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc_
         case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
         case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
         case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
-        default: break;
+        default: done = lmc__split_root_8_avx2(planes, root, src, n, rotate);
         }
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
