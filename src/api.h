@@ -364,6 +364,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
 
+#ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
  * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
@@ -372,7 +373,6 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
  * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
 
-#ifndef LMC_NO_SNAPSHOT
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
 #define LMC_MAX_RANK 32
@@ -480,11 +480,11 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
  * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
 
-#ifndef LMC_NO_ENCODER
 typedef struct lmc_writer lmc_writer;
 
 /* All zero: the defaults. */
@@ -538,7 +538,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
 /* Bytes handed to the sink so far. */
 LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
-#endif
+
+#endif /* LMC_NO_ENCODER */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
@@ -612,8 +613,8 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    /* 1: the file may be damaged or cut short; see lmc_next_range. With LMC_NO_SALVAGE, opening is
-     * then LMC_ERR_UNSUPPORTED. */
+    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
+     * LMC_ERR_UNSUPPORTED then.) */
     int salvage;
 } lmc_reader_options;
 
@@ -687,6 +688,7 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+#ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
@@ -707,7 +709,6 @@ LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number,
  * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
-#ifndef LMC_NO_SALVAGE
 typedef struct lmc_range {
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */

@@ -5,11 +5,27 @@
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 
-/* The 24 bytes in front of each block (spec 7), written and read. They say all that is needed to
- * find the next block and to decode this one, but for its position, which their CRC covers: a block
- * that stands in another's place is refused as damaged. */
+/* The 24 bytes in front of each block (spec 7), written and read:
+ *
+ *     0  sync B1         a mark to look for in damaged files
+ *     1  coding          width | residual | joint | layout, see below
+ *     2  prediction      0: none; 1: the bytes that the caller or the run says
+ *     3  grouping        classes - 1 | sparse | natural planes (spec 7.3)
+ *     4  n               elements
+ *     8  payload size    bytes that follow the header
+ *    12  content CRC     of the decoded bytes
+ *    16  base CRC        of the prediction; 0 without
+ *    20  header CRC      of position and bytes 0 .. 19
+ *
+ * That is all it takes to find the next block and to decode this one. The position, run and number
+ * of the block, is not stored, as both sides know it. The header's CRC covers it, so a block that
+ * stands in another's place is refused like a damaged one.
+ *
+ * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
+ * a mask mostly decodes to something. */
 
-/* The parts of byte 1, Coding. */
+/* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
+ * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
 #define LMC__RESIDUAL_SUBTRACT 4u
 #define LMC__JOINT_SHIFT 3u
 #define LMC__LAYOUT_SHIFT 5u
@@ -19,6 +35,7 @@ typedef struct lmc__block_crcs {
     uint32_t content, base;
 } lmc__block_crcs;
 
+/* CRC of the position, as if it stood in front, and of the header up to the CRC itself. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header,
                                      lmc_position position)
 {
@@ -33,7 +50,14 @@ static unsigned lmc__log2_width(unsigned width)
     return width == 1 ? 0 : width == 2 ? 1 : width == 4 ? 2 : 3;
 }
 
+/* The largest block: its elements stored. */
+LMC_API size_t lmc_bound_block(size_t size)
+{
+    return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
+}
+
 #ifndef LMC_NO_ENCODER
+/* coding, prediction, grouping: bytes 1 to 3. */
 static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned prediction,
                                   unsigned grouping, size_t n, size_t payload_size,
                                   lmc__block_crcs crcs, const lmc__kernels *k,
@@ -51,10 +75,21 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written so. First what another version
- * may mean (UNSUPPORTED), or its blocks would be called corrupt; then numbers, from which the size
- * of the block follows; then which parts go together, by layout. Nothing of the payload is looked
- * at. The order is that of spec 7 (Checks), where a block breaks two rules. */
+/* A header whose CRC was right, so what breaks a rule was written like that.
+ *
+ * The order of checks is that of spec 7: it decides which error is reported where a block breaks
+ * two rules, and the conformance vectors test it.
+ *
+ *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
+ *      called corrupt
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
+ *      block is larger than its elements and a header
+ *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
+ *      or F32, with nothing else; joint planes need two planes and no prediction
+ *   4  without a prediction there is one class, and no CRC of a base; natural planes are those that
+ *      classes leave out, so there must be classes
+ *
+ * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned coding = src[1], prediction = src[2], grouping = src[3];

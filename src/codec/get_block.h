@@ -10,13 +10,23 @@
 #include "codec/get_delta.h"
 #include "codec/get_quantised.h"
 
-/* Decoding a block. Header, prediction, payload and content are checked in this order, each before
- * anything is done with it: the header when it is read; the size and the CRC of the prediction
- * before an element is decoded; every rule of the payload on the way; and in the end the CRC of the
- * content. So a wrong base is told from damage, and a caller that applies a delta to the base
- * itself loses nothing if the base is the wrong one. */
+/* Decoding a block:
+ *
+ *     header -> prediction -> payload -> content
+ *     CRC       size, CRC     each rule  CRC
+ *
+ * Each is checked before anything is done with it. The header, when it is read (block_header.h).
+ * The prediction, before an element is decoded: so a wrong base is told from damage, and who
+ * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
+ * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
+ * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
+ * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
-/* The payload of a block that is not stored, by its layout. base: NULL where there is none. */
+/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
+ * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
+ * is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -33,9 +43,10 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. base: as many bytes; NULL where there is none, and not used where the block has no
  * prediction. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
-                                         const uint8_t *src, const lmc_block_info *info,
-                                         const uint8_t *base, void *ws, size_t ws_size)
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
+                                         lmc__streaming streaming, const uint8_t *src,
+                                         const lmc_block_info *info, const uint8_t *base, void *ws,
+                                         size_t ws_size)
 {
     uint32_t crc;
     if (info->stored) {
@@ -47,7 +58,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        d.ahead = ahead;
+        d.streaming = streaming;
         if (!info->has_prediction) base = NULL;
         else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
         LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
@@ -56,13 +67,15 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
     return LMC_OK;
 }
 
+/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
+ * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
+ * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
                                          size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
-    const lmc__ahead ahead = {NULL, 0};
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
@@ -74,7 +87,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
         LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info,
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
                                (const uint8_t *)prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;

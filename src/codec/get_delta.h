@@ -7,12 +7,23 @@
 #include "codec/workspace.h"
 #include "codec/get_list.h"
 
-/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards. The prediction is
- * read twice: once to count the elements of each class, which says how long the lists are, and for
- * its CRC, before anything is written; and once when the kernel ungroup takes each element's
- * residual from the list of its class and adds the prediction. The output may be the prediction
- * itself: an element of it is read before it is written, at the same place. Without classes and a
- * prediction (a sparse block may be like that) the residuals are the elements, rotated. */
+/* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
+ *
+ *     prediction -> keys -> elements of each class, CRC
+ *     payload    -> lists of each class and plane, as long as that
+ *     prediction, lists -> residual by residual -> elements, CRC
+ *
+ * The prediction is read twice. First by the kernel count_classes: how many elements each class has
+ * says how long its lists are, and the CRC says whether it is the right prediction, before anything
+ * is written. Then by the kernel ungroup, which takes each element's residual from the list of its
+ * class and adds it.
+ *
+ * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
+ * of them, before it writes at the same place, and nothing reads that place later: the lists lie
+ * elsewhere, and the classes were counted before.
+ *
+ * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ */
 
 /* What the start of the payload says. */
 typedef struct lmc__grouped_payload {
@@ -23,7 +34,11 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's. */
+/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's.
+ *
+ * The prediction is compared when the thresholds are known and before any mask is read, for with
+ * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
+ * be BASE_WRONG, not CORRUPT. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -44,8 +59,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     g->n_of[0] = n;
     if (base) {
         const uint32_t base_crc =
-            grouping->n_classes == 1 ? d->k->crc32c(0, base, info->size)
-                                     : d->k->count_classes(g->n_of, base, n, info->width, grouping);
+            grouping->n_classes == 1
+                ? d->k->crc32c(0, base, info->size)
+                : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
         LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     }
     for (c = 0; c < grouping->n_classes && g->sparse; c++)
@@ -57,8 +73,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements: with zeros
- * between the coded ones. */
+/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
+ * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
+ * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
+ * where all are, the list is used as it is. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -80,7 +98,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* Residuals of one class and no prediction are the planes of elements. */
+/* Residuals of one class and no prediction are the planes of elements. The kernel wants rows, so
+ * constants are written out; that is rare, so it need not be fast. */
 static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
                                        size_t n, unsigned width, int rotate, uint32_t *crc)
 {
@@ -95,7 +114,8 @@ static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc_
             planes.row[p] = list;
         }
     }
-    *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, rotate, d->ahead);
+    *crc = d->k->join_root(d->k, dst, lmc__join_from(&planes, NULL, NULL, width, rotate), n,
+                           d->streaming);
     return LMC_OK;
 }
 
@@ -119,8 +139,10 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
             LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base) *crc = d->k->ungroup(dst, base, &g.sides, n, width, subtract, &g.grouping, d->ahead);
+    if (base)
+        *crc =
+            d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
     else LMC__TRY(lmc__join_sides(d, dst, g.sides.side[0], n, width, subtract, crc));
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

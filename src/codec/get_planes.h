@@ -4,7 +4,7 @@
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/fold.h"
-#include "kernels/root.h"
+#include "kernels/strip.h"
 #include "codec/workspace.h"
 #include "codec/get_list.h"
 
@@ -17,7 +17,9 @@
  *                                                                                        +-> CRC
  */
 
-/* What joint coding has left of the plane below the top one, where it lies in the payload. */
+/* What joint coding has left of the plane below the top one, where it lies in the payload. The last
+ * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
+ * gaps that belong to no element must be zero, as all unused bits. */
 static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_t n)
 {
     size_t i;
@@ -60,7 +62,9 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. */
+/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
+ * before the join: what is left over is an error that must not be found after the output is
+ * written. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {
@@ -85,12 +89,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     if (n_more) {
         planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, n_more ? &joint : NULL, n, width,
-                           rotate, d->ahead);
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(
+        d->k, dst,
+        lmc__join_from(&planes, root.mask ? &root : NULL, n_more ? &joint : NULL, width, rotate), n,
+        d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

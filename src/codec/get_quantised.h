@@ -92,6 +92,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
+    /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
     LMC__CHECK(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
@@ -99,6 +100,8 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
+     */
     if (info->has_prediction) {
         LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                        head->first_group == 0,
@@ -111,13 +114,13 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT);
+    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
- * more groups than elements. Tables and positions ascend strictly: so the codec's output is the
- * only one for its input, a table's largest symbol is its last, and positions are met in one pass.
+ * more groups than elements. Tables and positions ascend strictly: each can be written in one way
+ * only, and exceptions are met in one pass.
  */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
@@ -145,6 +148,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
     for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
+    /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
         LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
@@ -214,10 +218,10 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < n; i += part) {
-        /* Where F32 go past the caches (d->ahead), the CRC is taken before, so they are made in
+        /* Where F32 go past the caches (d->streaming), the CRC is taken before, so they are made in
          * `wide`; BF16 are made there anyway. */
         uint8_t *const out = dst + i * width;
-        uint8_t *const restored = width == 4 && !d->ahead.data ? out : wide;
+        uint8_t *const restored = width == 4 && !d->streaming.is_on ? out : wide;
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
@@ -249,10 +253,10 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
              exception++)
             memcpy(restored + width * (place - i), head->values + width * exception, width);
         crc = d->k->crc32c(crc, restored, part * width);
-        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
+        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;
 }
 
@@ -273,6 +277,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
+     */
     if (head.params.table_size)
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,

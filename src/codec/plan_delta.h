@@ -41,7 +41,10 @@ typedef struct lmc__delta {
  * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
 
-/* The bucket of a residual: 0 .. 15, then two for each octave. */
+/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
+ * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
+ * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
+ * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     unsigned octave = 0;
@@ -82,6 +85,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
+ */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -90,7 +95,8 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
         sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
 }
 
-/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+/* Bits saved by merging class c with the next one: what both take, less what one class of all their
+ * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     *m->merged = m->classes[c];
@@ -122,7 +128,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Merges class c with the next one; those behind move up. */
+/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -140,7 +147,11 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 }
 
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, subtract and bits. */
+ * delta->grouping, subtract and bits.
+ *
+ * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
+ * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
+ * which there may be 256. */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -178,7 +189,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -264,7 +275,11 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction. */
+ * whatever the sample says, so that a block never gets larger by its prediction.
+ *
+ * The estimates for both ways come from one sample and are off by some percent, so they decide only
+ * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
+ * after all is compared with the other way. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {

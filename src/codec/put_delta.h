@@ -37,7 +37,10 @@ typedef struct lmc__grouped {
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
 
-/* Keeps what is not zero of the lists of class c, and sets its mask. */
+/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
+ * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
+ * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
+ * zero.) */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -61,12 +64,14 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
+ * are written where they stand in the payload, also when the lists are made again: the same bytes.
+ */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const uint32_t crc = k->group(&g->lists, block->src, block->base, block->n, block->width,
+    const uint32_t crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                                   g->delta->subtract, grouping);
     unsigned c;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -76,8 +81,9 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return crc;
 }
 
-/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
- * which cannot happen (see workspace.h). */
+/* Room for the lists of each class, whose elements count_classes has counted: together as much as
+ * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
+ * workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -92,7 +98,10 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* One list of a class. Returns 0 if there is no room. */
+/* One list of a class. If the tree turns out longer than the list, all lists are made again from
+ * the elements. That takes as long as the first time, but it happens only where a sample was
+ * unlucky; a copy of each list would cost every block something. Those that are written already are
+ * made for nothing, and come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -106,7 +115,10 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0. */
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ *
+ * The classes are counted before, in a pass of its own over the prediction: only then is it known
+ * how long their lists are, and it takes the prediction's CRC on the way. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -123,7 +135,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping);
+    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */

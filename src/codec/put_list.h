@@ -29,7 +29,12 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th. */
+ * tree adds to the entropy is counted as a 200th.
+ *
+ * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
+ * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
+ * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
+ * numbers for each mask. */
 static int lmc__is_worth_nesting(size_t n, size_t ones)
 {
     const uint64_t information =
@@ -143,7 +148,14 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room. */
+ * spare: a list of n. Returns 0 if there is no room.
+ *
+ * The five cases of spec 8.2: nothing to say (no elements, or all are one symbol); the escape,
+ * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
+ * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -182,7 +194,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 8.1). Returns 0 if there is no room. */
+/* The header of a tree (spec 8.1): the mode byte, the range of symbols that have a code, and four
+ * bits for the length of each, then of the escape. Returns 0 if there is no room. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -203,6 +216,7 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
     return 1;
 }
 
+/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
     if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
@@ -288,8 +302,9 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     return LMC__PUT_SPOILED;
 }
 
-/* A list of n > 0 bytes in the best way; row is not changed; work and spare are lists. Returns 0 if
- * there is no room. */
+#ifndef LMC_NO_QUANTIZE
+/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
+ * work and spare are lists. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, enum lmc_level level)
 {
@@ -304,4 +319,5 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
+#endif
 #endif /* LMC_NO_ENCODER */

@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "kernels/root.h"
 #include "kernels/fold.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
@@ -25,7 +24,8 @@
  * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
 
 #ifndef LMC_NO_ENCODER
-/* The planes of a block, and how to make them again. */
+/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
+ * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -37,13 +37,16 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
-    return k->split_root(&split->planes, split->has_root ? &split->root : NULL, block->src,
+    return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
                          block->n, block->width, block->rotate);
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
- * has not, and what may be a constant is better looked at first). Returns 0 if there is no room,
- * which cannot happen (see workspace.h). */
+ * has not, and what may be a constant is better looked at first). The plane's own row becomes the
+ * left list. The plane itself is then never written: it goes from the registers that split it to
+ * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
+ * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
+ * happen (see workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -82,7 +85,16 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
 
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  * *joint: whether the two top planes are joint. crcs->content is set and *has_crc is 1 where all
- * elements have been read, also if the result is 0. */
+ * elements have been read, also if the result is 0.
+ *
+ *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   2  rows: places in the payload for the leading raw planes, lists for the others
+ *   3  split all elements, with the top plane's root and the CRC
+ *   4  code the planes one by one, in the order of the payload
+ *
+ * With joint coding the packed rest of a plane comes before the top plane, as its place in the
+ * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
+ * not fit, raw would not do either: the symbols alone do not restore the plane. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {

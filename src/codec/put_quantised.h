@@ -118,8 +118,9 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     }
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
-        for (i = 0; i < n; i++) strip->high[i] = codes[symbols[i]];
-        k->look_up(room, strip->high, n, q->table);
+        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
+        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
+        k->look_up(room, high, n, q->table);
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
@@ -153,6 +154,8 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
+    const size_t n = in->n;
+    uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
     const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
@@ -163,11 +166,11 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
     for (i = 0; i < in->n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < in->n; i++) {
+    for (i = 0; i < n; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
-        lmc__store16(strip->dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
+        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
 }

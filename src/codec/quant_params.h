@@ -27,6 +27,19 @@
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
  * low_bits bits, and High, the others.
  *
+ * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
+ * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
+ *
+ * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
+ * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
+ *
  * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
  * of reach): it is stored as it is. */
 

@@ -30,10 +30,13 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MIN_QUANTIZED 16384u /* elements: below, codebooks and scales are not worth it */
+/* Elements. Below, a table and scales for each block are not worth it. */
+#define LMC__MIN_QUANTIZED 16384u
+/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
+ * one bit each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
-#define LMC__LEAST_GROUP 16u /* a scale takes up to 16 bits */
-#define LMC__SCALE_BITS 12u  /* what it takes, about */
+#define LMC__LEAST_GROUP 16u
+#define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
  * near as the comparison needs it, coded as any block is. */
@@ -94,8 +97,9 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Magnitudes that are too far from their scales for 1/1024 of an octave
- * may be within reach of 1/256. */
+/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
+ * octaves either way from the scale; magnitudes that are too far from it for that may be within
+ * reach of 256 to an octave. BF16 reach everything as it is. */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -158,8 +162,9 @@ static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
+    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
     if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted)); /* needs no finer one */
+        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
     else {
         LMC__TRY(lmc__find_fine_grid(f));
         if (q->info.is_lossless) return LMC_OK;
@@ -219,6 +224,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
+    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -236,6 +242,7 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
+    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_free_quantizer(q);
     else *quantizer = q;

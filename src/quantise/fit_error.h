@@ -60,6 +60,8 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
     /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
     const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
     uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
+    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
+     * from units of 2^-32. */
     unsigned shift = 46 + 8 - 32;
     uint64_t a = step2 / 12 * 541 / 1000;
     while (a >> 32) {

@@ -23,8 +23,10 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__MAX_GUESSES 32u  /* of the even error */
-#define LMC__MAX_MEASURES 16u /* of the loss */
+/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
+ * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
+#define LMC__MAX_GUESSES 32u
+#define LMC__MAX_MEASURES 16u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -52,8 +54,8 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     uint32_t first, last, s, codes[256] = {0};
     lmc__find_range(f, &first, &last);
     q->table_size = 0;
-    first -= (first - 1) & sign;
-    if (!q->grid.is_log) { /* zero is a point */
+    first -= (first - 1) & sign; /* both signs of the first point */
+    if (!q->grid.is_log) {       /* zero is a point */
         const uint32_t zero = lmc__zero_symbol(&q->grid);
         first = first < zero ? first : zero;
         last = last > zero ? last : zero;
@@ -62,6 +64,7 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
         first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
     q->grid.min += (int32_t)((first - 1) >> sign);
     q->grid.n_points = ((last - first) >> sign) + 1;
+    /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
     fitted->n_codes = 0;
@@ -139,6 +142,8 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
     unsigned guess;
     int is_off = 0;
     *found = 0;
+    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
+     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
     for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
         const lmc__q32 error = lmc__even_error(f);
         if (error <= bound) {
@@ -148,7 +153,7 @@ static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *
             if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
             lmc__coarsen(f->q, by);
         } else {
-            if (guess == 0) return LMC_OK;
+            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
             lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
         }
         LMC__TRY(lmc__count_sample(f, &is_off));
@@ -164,6 +169,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 {
     unsigned i;
     LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
+    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
     for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
         uint64_t ratio;
         int is_off;

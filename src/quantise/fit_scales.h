@@ -23,6 +23,7 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
+/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
 #define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
 #define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
@@ -64,6 +65,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             part = (size_t)lmc__min64(n - i, end - at - i);
             sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
+            /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
                 const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
                                scale =
@@ -97,6 +99,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
     int64_t largest = INT64_MIN / 2, usual;
     uint64_t at;
     uint32_t octave = 512, above = 0, total = 0;

@@ -30,6 +30,7 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint
     uint32_t first, last, s;
     unsigned shift = 0, n_cells, i, n = 0;
     lmc__find_range(f, &first, &last);
+    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
     while ((last - first) >> shift >= max_bins) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
@@ -40,7 +41,7 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint
         const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
                        sum = f->clusters.sum[to] - f->clusters.sum[from];
         uint32_t symbol;
-        if (count == 0) continue;
+        if (count == 0) continue; /* a cell that no symbol is in needs no code */
         /* The mean bin, plus a half: the middle of its symbols. */
         symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
         if (symbol > last) symbol = last;
@@ -65,6 +66,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
+    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
+     * tables can be compared whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -87,6 +90,7 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
     n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
     lmc__set_table(q, centres, n, k);
+    /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
     for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
         uint32_t distance;

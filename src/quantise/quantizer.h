@@ -33,8 +33,8 @@ struct lmc_quantizer {
     size_t n_groups;
 };
 
-/* How a tensor is quantised; NULL: it is not, for there is no quantiser, or one that keeps the
- * tensor as it is. */
+/* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
+ * quantiser, or one that keeps the tensor as it is. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     return q && !q->info.is_lossless ? &q->params : NULL;
@@ -43,7 +43,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
+ * as groups, and whoever codes elements looks them up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -76,8 +77,8 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
  * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
  * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
  * symbols is one pass over the table. */
-static unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
-                               uint32_t zero, uint32_t *distance)
+LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
+                                    uint32_t zero, uint32_t *distance)
 {
     unsigned best;
     while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
@@ -133,6 +134,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
+/* Also of a quantiser that is made half: what was not allocated is NULL. */
 LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;

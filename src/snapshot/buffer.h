@@ -19,6 +19,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
+/* The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -36,8 +37,8 @@ static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
     lmc__free_buffer(b);
 }
 
-/* Room for `more` bytes behind the size that is in use; capacity grows by halves, so that appending
- * is linear. */
+/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
+ * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -64,6 +65,7 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
+/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];

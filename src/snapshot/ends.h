@@ -37,7 +37,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta. */
+/* The snapshot is a delta: the header has an identity of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     const uint8_t *const identity = header + LMC__BASE_IDENTITY_AT;
@@ -46,7 +46,14 @@ static int lmc__has_base(const uint8_t *header)
     return any != 0;
 }
 
-/* File_Header (spec 4); header has LMC__HEADER_SIZE bytes. */
+/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
+ * is called one, and not damaged, whatever else its header has become:
+ *
+ *     0  magic            12  flags            32  identity of the base, or 0
+ *     8  version         16  features         64  depth of the chain, 0 without a base
+ *    10  header's size    24  reserved...      76  Header_CRC of the bytes before
+ *
+ * Any feature that is not known could change what the file means, so all are refused. */
 static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     size_t i;
@@ -74,7 +81,7 @@ LMC_API enum lmc_status lmc_read_header(const void *header,
     return LMC_OK;
 }
 
-/* *total += size, if the limits allow that. */
+/* *total += size, if the limits allow that: 1. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
 {
     const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
@@ -83,13 +90,19 @@ static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limi
     return 1;
 }
 
-/* The beginning of an input that has only size bytes of a header: what to say of it. */
+/* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size. */
+/* The trailer of a file of `total` bytes that has an index of that place and size:
+ *
+ *     0  where the index begins     16  size of the file     28  CRC of the bytes before
+ *     8  size of the index          24  reserved             32  magic, another than the header's
+ *
+ * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
+ * tells one that was cut and continued by another. */
 static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)

@@ -7,6 +7,7 @@
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
 
+/* A task of a wave that codes nothing: only CRCs of pieces are taken. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -21,6 +22,9 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 /* Bytes that one task sums up. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
+/* Reads all of the file, a span at a time, and absorbs it. Reading and summing up take turns: what
+ * costs here is the caller's disk, and the next span cannot be read to where tasks still read this
+ * one. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {

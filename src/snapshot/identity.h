@@ -30,16 +30,22 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    uint64_t planned; /* how far pieces are planned */
+    /* how far pieces are planned */
+    uint64_t planned;
     size_t planned_tensor;
-    uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
-    uint64_t tensor_done; /* bytes of it */
+    /* bytes of the file */
+    uint64_t absorbed;
+    /* the one that is being absorbed, or next */
+    size_t tensor;
+    /* bytes of it */
+    uint64_t tensor_done;
     uint32_t file_crc, leaf_crc, leaf_size;
     lmc__sha256 sha;
-    uint8_t *identities; /* where they go: 32 bytes for each tensor, or for the file */
+    /* where they go: 32 bytes for each tensor, or for the file */
+    uint8_t *identities;
 } lmc__digester;
 
+/* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */
 static void lmc__begin_identity(lmc__digester *d)
 {
     lmc__sha256_init(&d->sha);
@@ -48,6 +54,7 @@ static void lmc__begin_identity(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
+/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -55,12 +62,14 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_identity(d);
 }
 
+/* A file has an identity for each tensor, or one for itself if it has none. */
 static size_t lmc__count_identities(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes. */
+/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
+ * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *t = d->file->tensors;
@@ -87,6 +96,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
+/* The CRC of a leaf goes to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[4];
@@ -95,7 +105,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_size = d->leaf_crc = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
+ * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
+ * tensor of that many elements. */
 static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -120,19 +132,21 @@ static void lmc__finish_identity_to(lmc__digester *d, uint8_t *identity)
     lmc__begin_identity(d);
 }
 
+/* To where the index has room for it. */
 static void lmc__finish_identity(lmc__digester *d)
 {
     lmc__finish_identity_to(d, d->identities + d->tensor * LMC_IDENTITY_SIZE);
 }
 
-/* Tensors that are complete now, empty ones included. */
+/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_identities(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC is crc. */
+/* The next size bytes of a tensor, within one leaf, whose CRC is crc: size is not 0, and leaf_size
+ * + size at most LMC__LEAF_SIZE. */
 static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
 {
     d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
@@ -141,7 +155,8 @@ static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next piece that was planned; its CRC is known now. */
+/* The next piece, in the order in which they were planned; its CRC is known now. Tensors that ended
+ * before it are finished first: only then is it known that nothing more of them comes. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
     d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
@@ -151,7 +166,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     lmc__absorb(d, piece->crc, piece->size);
 }
 
-/* All bytes of the file are absorbed. */
+/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_identities(d);

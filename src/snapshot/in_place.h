@@ -8,6 +8,16 @@
 #include "snapshot/origin.h"
 #include "snapshot/reader.h"
 
+/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
+ *
+ * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
+ * file of the same path and size, that what it predicts will have. Blocks go from front to back and
+ * only once, and no block's prediction is another block's place: so nothing is overwritten before
+ * it was used.
+ *
+ * That is a question about the mapping, not about bytes: the answer is found in the tables of the
+ * reader, in time in proportion to segments and tensors. */
+
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
@@ -21,7 +31,8 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     return LMC_OK;
 }
 
-/* The base's file of that path, kind and size; NULL: there is none. */
+/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
+ * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -35,9 +46,13 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place in file, which is the base's
- * or, where that is not at hand, the snapshot's own: then it seems so. *tensor: of file, the first
- * that does not end before the segment; to be advanced. */
+/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
+ * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
+ * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
+ * come in order.
+ *
+ * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
+ * there, or the file itself if it has no tensors. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {

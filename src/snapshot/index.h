@@ -28,10 +28,13 @@
 /* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {
     lmc__run run;
-    uint64_t first_block;       /* in tables.block_at */
-    const uint8_t *blocks;      /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
-    enum lmc_status prediction; /* LMC_OK. In tables of a damaged file: why its prediction cannot be
-                                   read; LMC_ERR_NOT_FOUND: because its section is lost */
+    /* in tables.block_at */
+    uint64_t first_block;
+    /* LMC__BLOCK_ENTRY_SIZE bytes each; NULL: not known */
+    const uint8_t *blocks;
+    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_NOT_FOUND:
+     * because its section is lost */
+    enum lmc_status prediction;
 } lmc__reader_run;
 
 typedef struct lmc__reader_file {
@@ -48,17 +51,24 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 typedef struct lmc__tables {
-    lmc__buffer index;       /* the INDX section; what is parsed of it points into it */
-    lmc__buffer files, runs; /* lmc__reader_file, lmc__reader_run */
-    lmc__buffer block_at;    /* uint64_t: where each block begins; behind a run's blocks: where they
-                                end. So block_at[i + 1] - block_at[i] is a block's size */
-    lmc__buffer keys;        /* of metadata, NUL-terminated */
-    lmc__buffer metadata;    /* lmc__metadata_entry */
-    lmc__buffer paths;       /* see lmc__add_path */
+    /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;
+    /* lmc__reader_file, lmc__reader_run */
+    lmc__buffer files, runs;
+    /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
+     * - block_at[i] is a block's size */
+    lmc__buffer block_at;
+    /* of metadata, NUL-terminated */
+    lmc__buffer keys;
+    /* lmc__metadata_entry */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     size_t n_files, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
 
+/* Rows of the tables, valid until more are added. */
 static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
 {
     return (lmc__reader_file *)(void *)t->files.data + i;
@@ -76,6 +86,7 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
+/* See lmc__visit_buffer; files have a buffer each beside. */
 static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&t->index, alloc_user);
@@ -120,7 +131,8 @@ typedef struct lmc__index_parser {
     uint64_t position;      /* bytes of the last file that are in runs so far */
 } lmc__index_parser;
 
-/* Behind the body of a FILE section; x->p: the facts of the file. */
+/* An entry of a file: body is that of its FILE section, which ends at x->p, where the facts begin.
+ * The file before it must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
                                              const uint8_t *body)
 {
@@ -158,7 +170,8 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     return LMC_OK;
 }
 
-/* Behind the body of a RUN section; x->p: its block entries. */
+/* An entry of a run: body is that of its RUN section, which ends at x->p, where the block entries
+ * begin. That as many are there as the run has blocks is looked at before room is made for them. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__section *section,
                                             const uint8_t *body)
 {
@@ -193,8 +206,8 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
     return LMC_OK;
 }
 
-/* Offsets are at most max_offset, below 2^63: a body adds less than 2^41 to them, the blocks of a
- * run less than 2^56, so they do not overflow before that is seen. */
+/* The next entry. Offsets are at most max_offset, below 2^63, after each: a body adds less than
+ * 2^41 to them, the blocks of a run less than 2^56, so they do not overflow before that is seen. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
     const uint8_t *body;
@@ -213,6 +226,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
+/* Exactly [p, end). Keys are copied, for a caller wants them NUL-terminated; values stay where they
+ * are. */
 static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
                                            uint32_t n)
 {

@@ -26,19 +26,24 @@
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 #define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
+/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
+ * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
     uint64_t limit;  /* on their size */
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
+ */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
     return lmc__append(&b->entries, data, size);
 }
 
-/* A section that begins at offset of the file; head: its header. Its body may stand elsewhere. */
+/* The entry of a section that begins at `offset` of the file. head: its header; its body may stand
+ * elsewhere. */
 static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset,
                                           const uint8_t *head, const uint8_t *body,
                                           size_t body_size)
@@ -50,7 +55,7 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last. */
+/* Room for the facts of a file whose section was the last entry. */
 static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->entries.size;
@@ -64,7 +69,7 @@ static uint8_t *lmc__index_identities(const lmc__index_builder *b)
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
 }
 
-/* All of the file was absorbed by d. */
+/* All of the file was absorbed by d: its facts are known now. */
 static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
@@ -101,7 +106,7 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 }
 #endif
 
-/* p: LMC__INDEX_BODY_SIZE bytes. */
+/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
 static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     head->n_files = lmc__load32(p);
@@ -112,8 +117,9 @@ static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t 
     return LMC_OK;
 }
 
-/* Names and identities of everything that has them among n_entries entries, which are known to be
- * sound: they were built here, or parsed. */
+/* Names and identities of everything that has them among n_entries entries. These are known to be
+ * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
+ * of it fails nothing is leaked. Items point into the entries. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
                                           uint64_t n_entries)
 {
@@ -146,7 +152,8 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *ent
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end). */
+/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
+ * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
 static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
 {
     lmc__item last, next;

@@ -2,6 +2,8 @@
 #include "base/platform.h"
 #include "snapshot/buffer.h"
 
+/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
+ * one for the time of a call, so that both grow by the same rule. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -18,6 +20,7 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     return status != LMC_OK;
 }
 
+/* All of it, or it fails. */
 static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -26,6 +29,8 @@ static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t si
     return 0;
 }
 
+/* What is left from position on; a position beyond the end is the caller's mistake, and an error.
+ */
 static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;

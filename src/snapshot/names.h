@@ -27,6 +27,7 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
+/* For lmc__heap_sort: by name, then by identity. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -40,7 +41,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
 }
 
-/* items are sorted */
+/* Of sorted items: equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -71,6 +72,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
     return lmc__find_first(0, n, lmc__is_name_before, &search);
 }
 
+/* name and identity stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *identity)
 {

@@ -12,6 +12,7 @@
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
  * which are a reader with more behind it. Only this file knows that there are two. */
 
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -25,6 +26,8 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
     return lmc__open_intact(r);
 }
 
+/* One allocation for the reader, and what it has beside. On errors it is freed like one that was
+ * opened: everything in it is zero, or valid. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {

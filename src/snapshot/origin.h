@@ -10,25 +10,73 @@
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
 
+/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
+ * or restored. Writer, restorer and reader each have one.
+ *
+ * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
+ * tensors, and its files without tensors, sorted by name and identity (spec 9.3). So a mapping
+ * holds for every base of the same content, however it is cut into files.
+ *
+ * Where a base is refused. In this order; each check rests on those before it.
+ *
+ *   what is checked               where                        when               status
+ *   ----------------------------  ---------------------------  -----------------  ------------
+ *   the base describes itself     lmc__open_origin             opening            ARGUMENT
+ *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
+ *                                 lmc__read_prediction         a block is read    BASE_MISSING
+ *                                                              (reader: a delta
+ *                                                              may be listed
+ *                                                              without)
+ *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
+ *   header names                                               anything is
+ *                                                              written
+ *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
+ *   the header                                                 opening
+ *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
+ *   the base has                                               opening            see below
+ *   the base can be read          lmc_base.read                a block is read    what it says
+ *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
+ *                                 codec/get_quantised.h        decoded, before
+ *                                                              dst is written
+ *   in place, what is already     lmc__decode_snapshot_task    n_done             BASE_WRONG
+ *   written is the delta's        (pipeline.h)
+ *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   paths, kinds, sizes
+ *
+ * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
+ * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
+ * A base of the right identity that lacks what a segment names is no wrong base: the delta
+ * contradicts itself. Not so in salvage, where the header with the identity may be lost: there it
+ * is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be wrong: a
+ * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
+ * place of a base, and compare its size, and its CRC in the same way. */
+
 /* Bytes of a file. */
 typedef struct lmc__range {
     size_t file_number;
     uint64_t start, end;
 } lmc__range;
 
-/* Where the predictions of runs come from. */
 typedef struct lmc__origin {
-    const lmc_base *base;                /* or NULL */
-    lmc__buffer items;                   /* of the base, in order: lmc__item */
-    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the base */
+    /* or NULL */
+    const lmc_base *base;
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* of the base */
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size); /* of this snapshot, or NULL */
-    int in_place; /* its files are those of the base, too, which is not at hand otherwise */
+                                 size_t size);
     void *user;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* of a conversion */
+    /* read_back reads the base, which is being overwritten; base is NULL */
+    int in_place;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
 } lmc__origin;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&o->items, alloc_user);
@@ -36,6 +84,10 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
+/* base: NULL, or one that is described completely: every file has a path and a known size, every
+ * tensor a name and a dtype. Its identity is taken here, from the identities that it says its files
+ * and tensors have; whether its bytes are those shows when they are read. On errors the origin is
+ * to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
@@ -67,25 +119,37 @@ static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, vo
 
 static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
 
+/* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+/* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size
                         : o->base->get_file(o->base->user, item->file_number)->size;
 }
 
+/* The base that the header names is the one at hand. In place that is for the caller to know. */
+static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
+{
+    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
+    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
+    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
+               LMC_ERR_BASE_WRONG);
+    return LMC_OK;
+}
+
 #ifndef LMC_NO_ENCODER
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
- * plus 1; or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+ * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
+ * path: optimizer states have the names of their weights. */
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    size_t i = lmc__find_name(lmc__get_item(o, 0), n, name);
+    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
@@ -129,8 +193,7 @@ static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint6
     return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs before this that are not predicted by
- * their own snapshot. */
+/* Bytes [offset, offset + size) of a file belong to runs that were added. */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -144,34 +207,43 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
 /* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Every segment's prediction is there. */
-static enum lmc_status lmc__check_origin(const lmc__origin *o, const lmc__run *run)
+/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
+static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+{
+    uint64_t item_size;
+    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
+    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
+    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
+}
+
+/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
+static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+{
+    const uint64_t size = lmc__prediction_scale(run) * s->size; /* s->size is below 2^63 */
+    return s->base_offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - s->base_offset &&
+           lmc__can_read_back(o, s->base - 1, s->base_offset, size);
+}
+
+/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
+ * called. not_in_base: what to say of a segment that the base has not. */
+static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                              enum lmc_status not_in_base)
 {
     uint32_t i;
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK;
+    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
         const lmc__segment s = lmc__segment_at(run, i);
         if (s.base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) {
-            uint64_t item_size;
-            LMC__CHECK(s.base <= o->items.size / sizeof(lmc__item), LMC_ERR_CORRUPT);
-            item_size = lmc__item_size(o, lmc__get_item(o, s.base - 1));
-            LMC__CHECK(s.base_offset <= item_size && s.size <= item_size - s.base_offset,
-                       LMC_ERR_CORRUPT);
-        } else {
-            const uint64_t size = lmc__prediction_scale(run) * s.size; /* s.size is below 2^63 */
-            LMC__CHECK(s.base_offset <= LMC__MAX_FILE_SIZE &&
-                           size <= LMC__MAX_FILE_SIZE - s.base_offset,
-                       LMC_ERR_CORRUPT);
-            LMC__CHECK(lmc__can_read_back(o, s.base - 1, s.base_offset, size), LMC_ERR_CORRUPT);
-        }
+        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, &s), not_in_base);
+        else LMC__CHECK(lmc__is_written_before(o, run, &s), LMC_ERR_CORRUPT);
     }
     return LMC_OK;
 }
 
-/* The run can be read back from now on, if it may. */
+/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
+ * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
@@ -244,7 +316,8 @@ static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__
     return place.file_number == file_number && place.start == start;
 }
 
-/* The prediction of size bytes of the run, from there. Blocks and segments have whole elements. */
+/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
+ * elements, so a conversion has them, too; it reads twice the bytes. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
                                        uint64_t start, uint8_t *dst, size_t size)
 {
@@ -257,7 +330,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     return LMC_OK;
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst. */
+/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
+ * segment has no base. Segments whose predictions lie side by side, as those of small tensors
+ * mostly do, are read at once. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -288,15 +363,5 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
         offset += part;
         size -= part;
     }
-    return LMC_OK;
-}
-
-/* The base that the header wants is the one of the origin. */
-static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
-{
-    if (!lmc__has_base(header) || o->in_place) return LMC_OK;
-    LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    LMC__CHECK(memcmp(header + LMC__BASE_IDENTITY_AT, o->identity, LMC_IDENTITY_SIZE) == 0,
-               LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }

@@ -29,40 +29,56 @@
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t head_size; /* writer: bytes before job.dst that hold the header and the body of
-                         the RUN section which begins here; 0: none does */
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    int is_own_prediction; /* decoding: it comes from this very file. If it is wrong, the file is */
-    int is_written; /* restoring in place: an earlier attempt has written the block, so dst has it
-                       already, and is only compared */
+    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
+     * begins here; 0: none does */
+    size_t head_size;
+    /* of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces;
+    /* decoding: it comes from this very file. If it is wrong, the file is */
+    int is_own_prediction;
+    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
+     * only compared */
+    int is_written;
 } lmc__snapshot_job;
 
-/* Bytes to be written. */
+/* Bytes to be written, which stay where they are until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
+ * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    lmc__wave wave; /* without jobs: those are the snapshot's */
+    /* without jobs: those are the snapshot's */
+    lmc__wave wave;
     const lmc_parallel *parallel;
-    lmc__buffer jobs, pieces; /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
+    lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    lmc__buffer base;    /* encoding: predictions of the wave's blocks */
-    size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    lmc__buffer parts;   /* of the other out */
+    /* encoding: predictions of the wave's blocks */
+    lmc__buffer base;
+    /* of the wave that is being planned */
+    size_t n_jobs;
+    /* the wave at hand makes out[out_number] */
+    unsigned out_number;
+    /* what is to be done with each job; gets the coder */
+    lmc_task task;
+    /* takes the parts; write NULL: nobody wants them */
+    lmc_sink sink;
+    /* of the other out */
+    lmc__buffer parts;
     int write_failed;
     lmc_stream stream;
-    uint8_t
-        *read_to; /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    uint8_t *read_to;
     size_t read_size, read_got;
-    size_t read_portion; /* the most that is read beside one wave */
+    /* the most that is read beside one wave */
+    size_t read_portion;
     int read_failed, ended;
 } lmc__coder;
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
 {
     unsigned i;
@@ -77,6 +93,7 @@ static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc
     }
 }
 
+/* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
 {
     memset(c, 0, sizeof *c);
@@ -87,8 +104,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
 
-/* Prepare for blocks of up to block_size bytes, n_elements elements each, beside those that are
- * planned; in_parts: to decode blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, n_elements elements each, beside those that are
+ * planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
+ * shrink, so jobs that are planned keep theirs. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n_elements,
                                       int in_parts)
 {
@@ -122,7 +140,8 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. */
+/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
+ * then. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -131,12 +150,16 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc. */
+/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc: of a single
+ * piece, that is its own. Pieces of different jobs are different ones, so tasks do not disturb each
+ * other. */
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, uint32_t crc)
 {
-    lmc__piece *const pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
+    lmc__piece *pieces;
     size_t i;
+    if (job->n_pieces == 0) return; /* a reader's: nobody asks for identities */
+    pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
     if (job->n_pieces == 1) {
         pieces[0].crc = crc;
         return;
@@ -159,6 +182,8 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
+/* Decodes a job's block, or compares it if it is written already. A prediction that does not match
+ * is a wrong base, unless it was made from this very file. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -182,6 +207,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
+/* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     lmc__part part;
@@ -190,6 +216,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
+/* A task: one at a time, so that the sink gets bytes in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -198,7 +225,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
 }
 
-/* Continue with what is wanted of the stream, up to a portion. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
+ * it was asked for, and ends by bringing nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -213,6 +241,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
+/* What the caller's parallel_for runs: writing and reading first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -221,7 +250,9 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Code the wave that is planned, write the parts, read. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
+ * first, for it came first; then those of blocks, in order; then that of reading, which is about
+ * bytes behind them. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -237,7 +268,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_failed ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Write what is still to be written. */
+/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -245,7 +276,7 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Ask for size bytes of the stream, to come with the next steps. */
+/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 {
     c->read_to = dst;
@@ -254,7 +285,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plan the pieces of a job that covers the next size bytes of the digester's file. */
+/* Plans the pieces of a job that covers the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -269,7 +300,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded. */
+/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;

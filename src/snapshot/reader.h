@@ -43,25 +43,31 @@
 struct lmc_reader {
     lmc_source source;
     lmc_reader_options options;
-    lmc__coder own_coder, *coder; /* the lender's, or the own one */
+    /* the lender's, or the own one */
+    lmc__coder own_coder, *coder;
     lmc__tables tables;
-    uint64_t total; /* bytes of all runs */
+    /* bytes of all runs */
+    uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
     int is_sequential;
-    int is_complete; /* the tables have no gaps: every byte of a file is in a run, every block's
-                        place is known */
+    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
+    int is_complete;
     lmc__origin origin;
-    lmc__buffer window; /* bytes of file window_file from window_start on */
+    /* bytes of file window_file from window_start on */
+    lmc__buffer window;
     size_t window_file;
     uint64_t window_start;
-    lmc__buffer base[2]; /* predictions of blocks that are not wanted whole: by another snapshot; by
-                            this one, for which the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
-    size_t struct_size;                     /* of that, which begins with this one */
+    /* what a larger struct has beside; or NULL */
+    void (*free_extra)(lmc_reader *reader);
+    /* of that, which begins with this one */
+    size_t struct_size;
 };
 
 static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
@@ -74,6 +80,7 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 }
 static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
+/* Of its own; coder, tables and origin have theirs. */
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
@@ -81,6 +88,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->base[1], alloc_user);
 }
 
+/* All of it, or LMC_ERR_READ. Not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
@@ -112,7 +120,9 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
     r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
 }
 
-/* Runs in their order: what they are predicted by is there, as far as it is at hand. */
+/* Of runs in their order: the snapshot may be predicted as they say, its size is within the
+ * caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
+ * that is at hand: a delta may be listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -123,13 +133,15 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
         LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_origin(&r->origin, run));
+            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
 }
 
-/* Header, trailer, index: three reads. */
+/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
+ * and header, index and trailer must leave nothing out: what lies between them the index accounts
+ * for. */
 static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -174,31 +186,13 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t
            offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size);
-
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. */
+ * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
-}
-
-static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
-{
-    return lmc_get_file((const lmc_reader *)user, file_number);
-}
-
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
-{
-    lmc_base base;
-    base.n_files = lmc_count_files(reader);
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
-    base.chain_depth = reader ? reader->chain_depth : 0;
-    return base;
 }
 
 LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
@@ -208,6 +202,7 @@ LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+/* Linear in the number of tensors. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
                                         size_t *file_number, const lmc_tensor **tensor)
 {
@@ -254,9 +249,16 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint
            1;
 }
 
-/* The predictions of blocks [first, first + n) of a run, of which bytes [offset, end) of the run go
- * to dst: of a block that is wanted whole, to its place there, where it is decoded then; of the
- * others, the first and the last at most, to buffer, that of the first in *head bytes. */
+/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
+ * run go to dst:
+ *
+ *     run     |     first     |       ...       |      last     |
+ *     wanted           |---------- dst ---------------|
+ *     reads   |--buffer------|---- to dst -----|--buffer-------|
+ *
+ * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
+ * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
+ * side is asked for at once. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
                                              size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
                                              lmc__buffer *buffer, size_t *head)
@@ -295,7 +297,12 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of run number n, within the run. */
+/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
+ * a wave has, whose code lies side by side and is read at once.
+ *
+ * First predictions, which may need the coder's buffers, as this reader or one that shares them
+ * reads them; from then on the wave. A block that is not the one that the index knows is refused
+ * before it is decoded. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -312,8 +319,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
-        if (run->prediction != LMC__PREDICT_ZERO) /* by this reader, perhaps, or one that shares the
-                                                     coder: before that is in use */
+        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        if (run->prediction != LMC__PREDICT_ZERO)
             LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
@@ -323,7 +330,6 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             lmc__snapshot_job *const block_job = lmc__job_at(c, i);
             lmc__job *const job = &block_job->job;
             const uint64_t at = block * run->block_size;
-            const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
@@ -340,10 +346,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
             block_job->is_written = 0;
             block_job->n_pieces = 0;
-            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
-                                  ? job->src + encoded_size
-                                  : NULL;
-            job->ahead.size = 0;
+            job->streaming = lmc__no_streaming;
+            job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));
@@ -356,10 +360,14 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
  * mostly neighbours. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 
-/* lmc_base's read. Whole blocks go straight to dst: the links of a chain are mostly cut alike, and
- * then a block goes through all of them at one place. A window begins with the first block that is
- * not there yet: what is asked for from front to back is decoded once, and so asked for once of the
- * next link. */
+/* lmc_base's read. Three ways, whichever fits the next bytes:
+ *  - they are in the window;
+ *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
+ *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
+ *    and then a block goes through all of them at one place;
+ *  - else the window is filled, from the block that they begin in, and asked again.
+ * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
+ * for from front to back is decoded once, and so asked for once of the next link. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -406,6 +414,24 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return LMC_OK;
 }
 
+static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
+{
+    return lmc_get_file((const lmc_reader *)user, file_number);
+}
+
+LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+{
+    lmc_base base;
+    base.n_files = lmc_count_files(reader);
+    base.get_file = lmc__get_reader_file;
+    base.read = lmc__read_as_base;
+    base.user = reader;
+    base.chain_depth = reader ? reader->chain_depth : 0;
+    return base;
+}
+
+/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
+ * to the caller, who learns of no sizes. */
 LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
                                       size_t size)
 {
@@ -463,6 +489,8 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
     return LMC_OK;
 }
 
+/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
+ * that add up. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
                                    uint64_t size)
 {

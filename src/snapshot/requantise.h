@@ -13,14 +13,23 @@
 #include "snapshot/reader.h"
 
 /* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
- * Their elements lie on its points, so coding them with it again gives the same elements, and about
- * the same size. That is not taken on trust: blocks that come out otherwise are coded without
- * loss (is_recovered, see codec/put_quantised.h). */
+ *
+ * Whoever restores a snapshot and codes it again (at another level, without a base, with other
+ * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
+ * would be coded as floats, several times as large; fitted anew, they would lose once more.
+ * With it the same elements come out, and about the same size. That is not taken on trust: blocks
+ * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ *
+ * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
+ * else. So the first head counts, the others must agree, and where they do not the tensor has no
+ * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
+ * their elements are not decoded. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come: a file may claim more than it has. What is not
- * read has the scale of 1. */
+/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
+ * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
+ * moved. What is not read, of blocks that are stored, has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -85,6 +94,7 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
     if (!p->is_predicted) {
         const uint64_t group = first / p->group_size;
+        /* Groups are counted from the tensor's first element. */
         if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
         LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
         for (i = 0; i < head.n_groups; i++)
@@ -95,7 +105,8 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
 }
 
 /* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may be rounded to a neighbour. */
+ * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
+ * not where it was when codes were found, but table and symbols have moved together. */
 static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -128,6 +139,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__buffer in, ws;
     uint64_t block;
     int is_other = 0;
+    /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
         run->prediction == LMC__PREDICT_BASE || run->conversion)
@@ -151,6 +163,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     lmc__free_buffer(&in);
     lmc__free_buffer(&ws);
     LMC__TRY(status);
+    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
+     * or the other way round, is not what an encoder writes. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -162,6 +176,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         twin->offset = lmc__load64(run->segments + 24);
         twin->conversion = LMC_CONVERT_NONE;
     }
+    /* Who does not ask for the twin cannot give the prediction. */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;

@@ -15,45 +15,93 @@
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
+/* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
+ * sought.
+ *
+ * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
+ * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ *
+ *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
+ *                                                               at ^   ^ end
+ *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
+ *                             at ^  ^ next_room: what the stream brought
+ *
+ * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
+ * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
+ * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
+ * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ *
+ * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
+ * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
+ * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
+ * caller.
+ *
+ * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
+ * wave later. begin_file and end_file come between waves. Only when lmc_restore_snapshot returns
+ * LMC_OK are names, sizes and identities known to be right, since the index that repeats them comes
+ * last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
     lmc__coder coder;
-    const uint8_t *at, *end; /* what is there of the stream, in coder.in[number] */
-    unsigned number;
-    int is_next_read; /* the other coder.in holds what follows, from next_room on */
-    size_t next_room;
-    int is_other_used;        /* blocks of the planned wave are in the other coder.in */
-    size_t largest;           /* decoded bytes of the largest block of the run */
-    uint64_t offset;          /* bytes taken from the stream, from its beginning to `at` */
-    lmc__index_builder index; /* what the index must say */
-    lmc__buffer body;
-    lmc__buffer items;
-    lmc__buffer paths; /* see lmc__add_path */
-    uint32_t n_files, n_runs;
-    uint64_t total; /* bytes of all runs so far */
-    lmc__origin origin;
-    int has_base, is_sequential;
-    int is_done; /* the blocks of the planned wave were written by an earlier attempt */
 
+    /* -- the stream -- */
+    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    const uint8_t *at, *end;
+    unsigned in_number;
+    /* The other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one. */
+    int is_next_read;
+    size_t next_room;
+    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded. */
+    int is_other_used;
+    /* Bytes of the stream from its beginning to `at`. */
+    uint64_t offset;
+
+    /* -- what has been seen -- */
+    /* What the INDX section must say, byte by byte. */
+    lmc__index_builder index;
+    /* The body of the section at hand. */
+    lmc__buffer body;
+    /* Names and identities of everything, at the end. */
+    lmc__buffer items;
+    /* See lmc__add_path. */
+    lmc__buffer paths;
+    uint32_t n_files, n_runs;
+    /* Bytes of all runs. */
+    uint64_t total;
+    int has_base, is_sequential;
+    lmc__origin origin;
+
+    /* -- the file at hand -- */
     int in_file, has_empty_path;
     lmc_file file;
     lmc__buffer file_memory;
-    uint64_t position; /* bytes of the file in runs so far */
+    /* Bytes of it in runs so far. */
+    uint64_t position;
     lmc__digester digester;
+
+    /* -- the wave at hand -- */
+    /* Decoded bytes of the largest block of the run. */
+    size_t largest;
+    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
+     * again. A wave has only blocks of one sort. */
+    int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
- * are decoded, and a wave then has up to twice as many. */
+/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
+ * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
 #define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
 
-/* Decode the wave that is planned, and read on; what was decoded is written beside the next one.
- * Before what is read there is room for the beginning of a block that ends in it. */
+/* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
+ * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
+ * changes sides: what was decoded is handed to the next wave to be written. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
               is_coding = c->n_jobs != 0;
-    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->number ^ 1];
+    lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
@@ -62,8 +110,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
         next->size = 0;
-        LMC__TRY(
-            lmc__reserve(next, r->next_room + size)); /* so size is no more than a size_t holds */
+        /* after which size is no more than a size_t holds */
+        LMC__TRY(lmc__reserve(next, r->next_room + size));
         lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -72,21 +120,25 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
-    if (!r->is_done) LMC__TRY(lmc__add_part(c, out->data, out->size));
+    if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }
 
-/* Go on to the next buffer, to whose front what is left of this one moves. */
+/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
+ * more, nothing changes.
+ *
+ * Room before what was read is that for the largest block of the run at hand then; the next run's
+ * may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
-    lmc__buffer *next = &c->in[r->number ^ 1];
-    if (!r->is_next_read)
-        LMC__TRY(
-            lmc__decode_wave(r)); /* which reads, too, if no block of it is in the other buffer */
+    lmc__buffer *next = &c->in[r->in_number ^ 1];
+    /* Decoding reads, too, if no block of the wave is in the other buffer; if one was, the second
+     * wave, which is empty, does. */
+    if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
     if (left > r->next_room) { /* which was for smaller blocks */
@@ -99,13 +151,14 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     if (left) memcpy(next->data + r->next_room - left, r->at, left);
     r->at = next->data + r->next_room - left;
     r->end = next->data + next->size;
-    r->number ^= 1;
+    r->in_number ^= 1;
     r->is_next_read = 0;
     r->is_other_used = c->n_jobs != 0;
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. */
+/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
+ * pointers into `out` and its number may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -113,6 +166,7 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
+/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -120,12 +174,14 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
+/* These bytes were used. */
 static void lmc__skip(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
 }
 
+/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
 static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
 {
     while (size != 0) {
@@ -140,7 +196,9 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
     return LMC_OK;
 }
 
-/* The section's body to r->body, in steps: memory grows with what is really there. */
+/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
+ * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
+ * written. */
 static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
     if (section->size > r->index.limit) return LMC_ERR_LIMIT;
@@ -156,13 +214,16 @@ static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *sect
     return LMC_OK;
 }
 
-/* The section at hand, whose body was read, to the index. */
+/* To the index: the section at hand, whose body was read last. head: its header. */
 static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
     return lmc__index_section(&r->index, r->offset - r->body.size - LMC__SECTION_HEADER_SIZE, head,
                               r->body.data, r->body.size);
 }
 
+/* A FILE section. All that can be refused is refused before the caller hears of the file: a path
+ * twice, a nameless file that is not alone, a size over the limit. Its size and identities are not
+ * known yet: the index gets room for them. */
 static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
                                          const uint8_t *head)
 {
@@ -188,6 +249,8 @@ static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
+/* What follows is no run of this file. Everything of it must be decoded and written before the
+ * caller is told that it is complete. */
 static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
 {
     const lmc_restore_options *o = r->options;
@@ -203,7 +266,11 @@ static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plan the block at hand. */
+/* Makes the block at hand a job of the wave. Its header is checked against its position and what
+ * the run says of its size; a prediction is read to where the block will be decoded over it.
+ *
+ * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
+ * be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
@@ -224,13 +291,12 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_done != is_done))
+    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
-    r->is_done = is_done;
+    r->is_written = is_done;
     out = &c->out[c->out_number];
-    if (c->n_jobs == 0)
-        LMC__TRY(lmc__reserve(
-            out, lmc__get_wave_size(c, r->largest))); /* pointers into it from now on */
+    /* pointers into it from now on */
+    if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     job->position = position;
@@ -239,16 +305,15 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->dst = out->data + out->size;
     job->skip = 0;
     job->keep = size;
-    job->ahead.data = NULL;
-    job->ahead.size = 0;
+    job->streaming = lmc__no_streaming;
     block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
                                      job->dst, size));
     } else if (info.has_prediction) {
-        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst,
-                                      size)); /* which is decoded over it */
+        /* over which the block is decoded */
+        LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
         block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
     }
@@ -258,6 +323,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_pieces(c, &r->digester, block_job, size);
 }
 
+/* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
+ * given, so that must have reached the caller: the wave is decoded, and what it made is written,
+ * before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section,
                                         const uint8_t *head)
 {
@@ -270,10 +338,10 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
     LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__check_origin(&r->origin, &run));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__restore_section(r, head));
-    if (run.prediction == LMC__PREDICT_OWN) { /* what it refers to must have reached the caller */
+    if (run.prediction == LMC__PREDICT_OWN) {
         LMC__TRY(lmc__decode_wave(r));
         LMC__TRY(lmc__drain(&r->coder));
     }
@@ -286,6 +354,9 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
+ * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
+ * metadata and the snapshot's identity. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -309,6 +380,8 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return LMC_OK;
 }
 
+/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
+ * takes its blocks with it. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -346,6 +419,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     return LMC_OK;
 }
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->index.entries, alloc_user);

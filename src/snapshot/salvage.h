@@ -22,17 +22,22 @@
  *     salvage_read.h    decodes them; hands out ranges; compares identities
  *
  * What it promises, and on what:
+ *
  *  - What is handed out as intact has the Content_CRC that its header says; the header has its
- *    Header_CRC, which covers the block's position; and the position is where it is handed out. So
- *    damage (random bytes) passes with a chance of 2^-32 or so for each block, and a block in a
- *    wrong place not at all, unless it was made for such a place: of another LMC file, same
- * numbers, same size. With an index that is told by its Header_CRC; without, if both are found,
- * neither is handed out (is_doubtful).
+ *    Header_CRC, which covers the block's position; and that position is where it is handed out.
+ *    Damage passes with a chance of 2^-32 or so for each block. A block in a wrong place does not,
+ *    unless it was made for such a place: in another LMC file, with the same numbers and size. An
+ *    index tells it from the right one by its Header_CRC; without an index, where both are found,
+ *    neither is handed out (is_doubtful).
+ *
  *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
- *    searched again. (Within the limits on work below, which only hostile files reach.)
- *  - Time is linear in the file's size. What is read twice is counted (lmc__may_claim), so is what
- *    is tried (LMC__MAX_ORPHANS, LMC__MAX_COPIES).
- *  - Memory is in proportion to the number of sections and blocks, bounded by max_index_size. */
+ *    searched again. The limits on work below are reached by hostile files only.
+ *
+ *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and so is
+ *    what is tried (LMC__MAX_ORPHANS, LMC__MAX_TRIES, LMC__MAX_COPIES).
+ *
+ *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
+ *    lmc__found_block for each block, and tables as of other readers. */
 
 enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
 
@@ -45,26 +50,33 @@ typedef struct lmc__found_section {
     int kind;
 } lmc__found_section;
 
-/* How sure it is that a block belongs where its header says, the best last. */
+/* How sure it is that a block belongs where its header says; more is better. */
 enum {
-    LMC__TRUST_INNER = 0, /* within the bytes that another block's header claims: perhaps part of
-                             the content of that one */
+    /* It lies within the bytes that another block's header claims: perhaps it is part of the
+     * content of that one. */
+    LMC__TRUST_INNER = 0,
+    /* It lies anywhere else. */
     LMC__TRUST_LONE = 1,
-    LMC__TRUST_ROW = 2,  /* in an unbroken row after its section */
-    LMC__TRUST_INDEX = 3 /* where the index says */
+    /* It follows its section, or another such block, without a gap. */
+    LMC__TRUST_ROW = 2,
+    /* It lies where the index says. */
+    LMC__TRUST_INDEX = 3
 };
 
-/* The header of a block, right for its place. */
+/* The header of a block, which is right for that position. */
 typedef struct lmc__found_block {
     uint64_t at;
     uint32_t run, block;
-    uint32_t size, length, crc; /* encoded, decoded, of the content */
+    /* Encoded size, decoded size, CRC of the content: as the header says. */
+    uint32_t size, length, crc;
     uint32_t header_crc;
     uint8_t trust;
-    uint8_t is_doubtful; /* there is another one, as good, of other content */
+    /* There is another block of this position, as good, but of other content. */
+    uint8_t is_doubtful;
     uint8_t has_prediction;
-    uint32_t outer_run, outer_block; /* TRUST_INNER: the other block; if that is intact, this one is
-                                        but a part of its content */
+    /* Of LMC__TRUST_INNER the other block, in which it lies. If that is intact, this one is but a
+     * part of its content. */
+    uint32_t outer_run, outer_block;
 } lmc__found_block;
 
 /* The header of a block, perhaps: of which run is not known yet. Its position is state ^
@@ -76,39 +88,68 @@ typedef struct lmc__orphan {
     uint64_t after_at; /* and where that one's section ended */
 } lmc__orphan;
 
+/* Bytes look like the header of a block by chance, too, as without its run a Header_CRC cannot be
+ * compared. So many are kept at most. */
 #define LMC__MAX_ORPHANS ((size_t)1 << 20)
-#define LMC__MAX_COPIES 4u /* of a block that are tried */
+/* Copies of a block that are tried before it counts as damaged. */
+#define LMC__MAX_COPIES 4u
 
+/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
 typedef struct lmc__salvage {
-    lmc_reader reader; /* first: whoever has the reader has this, too */
+    lmc_reader reader;
+    /* What lmc_get_damage says. */
     lmc_damage damage;
-    uint64_t end;     /* where the index begins, or of the file */
-    lmc__buffer view; /* bytes of the file from view_at on */
+
+    /* -- the walk -- */
+    /* Where the index begins, if that is known; else the file's size. */
+    uint64_t end;
+    /* Bytes of the file from view_at on, read at once. */
+    lmc__buffer view;
     uint64_t view_at;
-    lmc__buffer sections; /* lmc__found_section; their bodies are in reader.tables.index */
-    lmc__buffer blocks;   /* lmc__found_block, sorted; then those without a place */
-    size_t n_blocks;      /* with a place */
-    lmc__buffer orphans;  /* lmc__orphan */
-    uint64_t claimed;     /* bytes that were read twice */
-    lmc__buffer body;     /* of a section, where the index has them all */
-    /* salvage_read.h: a block decoded to see whether it is intact, and its numbers */
+    /* lmc__found_section, where there is no index. Their bodies are in reader.tables.index. */
+    lmc__buffer sections;
+    /* The body of one section, where the index has them all. */
+    lmc__buffer body;
+    /* lmc__orphan. */
+    lmc__buffer orphans;
+    /* Bytes that were read twice. */
+    uint64_t claimed;
+
+    /* -- what was found -- */
+    /* lmc__found_block: n_blocks that have a place in the files, sorted; then those without. */
+    lmc__buffer blocks;
+    size_t n_blocks;
+
+    /* -- decoding -- */
+    /* The outer block of one that was asked for last, and whether it is intact; see lmc__try_outer.
+     * in_outer: it is just being decoded. */
     lmc__buffer outer;
     uint32_t outer_run, outer_block;
     enum lmc_status outer_status;
-    int in_outer; /* it is being decoded */
-    /* lmc_next_range: where it is */
+    int in_outer;
+
+    /* -- lmc_next_range -- */
+    /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
     size_t file, run, unplaced;
-    uint64_t offset, delivered;
+    uint64_t offset;
+    /* Bytes that were handed out, of max_total_size. */
+    uint64_t delivered;
+    /* The range that was handed out last. */
     lmc__buffer range;
-    /* lmc_confirm */
+
+    /* -- lmc_confirm -- */
+    /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
-    int is_whole;            /* the file so far */
-    lmc__buffer verdicts;    /* int8_t: of each file, then of its tensors */
-    lmc__buffer verdicts_at; /* size_t: in that, where each file's begin */
+    int is_whole;
+    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
+     * file's begin. */
+    lmc__buffer verdicts, verdicts_at;
 } lmc__salvage;
 
+/* Of a reader that was opened with options.salvage. */
 static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
 
+/* Of its own; the reader has its own, too. */
 static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&s->view, alloc_user);
@@ -124,6 +165,7 @@ static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *a
 
 /* -- blocks that were found -- */
 
+/* Valid until one more is found. */
 static lmc__found_block *lmc__found_at(const lmc__salvage *s, size_t i)
 {
     return (lmc__found_block *)(void *)s->blocks.data + i;
@@ -133,7 +175,7 @@ static size_t lmc__count_found(const lmc__salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* By position, then the best first. */
+/* By position; of one position the best first, and of two as good the one that lies first. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
@@ -182,7 +224,8 @@ static size_t lmc__find_found(const lmc__salvage *s, size_t run, uint64_t block)
  * as if that were 0. What is left is the register after the run's number, exclusive or the
  * block's: with one number known, the other is. */
 
-/* Exclusive or of the block's number and of lmc__run_state of its run. */
+/* Of the header at that place: the exclusive or of its block's number and of lmc__run_state of its
+ * run. */
 static uint32_t lmc__header_state(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -191,6 +234,7 @@ static uint32_t lmc__header_state(const uint8_t *header)
         4);
 }
 
+/* The register after a run's number was taken, as a header's CRC begins. */
 static uint32_t lmc__run_state(const lmc__kernels *k, uint32_t run)
 {
     uint8_t field[4];
@@ -210,7 +254,8 @@ static int lmc__fits_run(const lmc__run *run, const uint8_t *entries, const lmc_
 
 /* -- bytes of the file -- */
 
-/* What cannot be read is zero. 1: all could. */
+/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
+ * is how disks fail, so that only what is really lost is. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -225,7 +270,8 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
     return all;
 }
 
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many. */
+/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
+ * What is at hand is used first: a search asks for one byte after the other. */
 static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {

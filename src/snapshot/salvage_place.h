@@ -53,6 +53,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
+/* By its section, or by the index. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
@@ -84,11 +85,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
     f = lmc__file_at(r, found->number);
     status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
+    /* a file without a name is alone: this is one of another snapshot */
     if (status == LMC_OK && found->number != 0 &&
         (*f->file.path == 0 ||
          (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-        status = LMC_ERR_CORRUPT; /* a file without a name is alone: this is one of another
-                                     snapshot */
+        status = LMC_ERR_CORRUPT;
     if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     f->is_described = status == LMC_OK;
@@ -132,7 +133,8 @@ static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section 
     return LMC_OK;
 }
 
-/* Sections that contradict what came before them count as lost. */
+/* Sections in the order in which they lie. Those that contradict what came before them (a number
+ * again, a place that is taken) count as lost. */
 static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -151,8 +153,10 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 
 /* -- 3: where a run lies whose section is lost -- */
 
-/* Where an unknown run begins, if that is certain: *file_number, *start. `number` is not known, and
- * the run before it, if there is one, is. */
+/* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
+ * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
+ * the beginning of the next one that has any. The run behind it, if known, must agree. For run 0
+ * the run before it ends at the beginning of all. */
 static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -195,9 +199,8 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
     for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    if (i + 1 == n && block[0].block != 0)
-        return LMC_OK; /* a lone block, which might be the last: of what size the others are is not
-                          known */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return LMC_OK;
     if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
         if (block[n - 1].block != 0) return LMC_OK;
         largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
@@ -314,16 +317,20 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 /* -- 4 -- */
 
 /* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
- * another one, as good, has other content, there is no telling which is right. In place: what is
- * kept is never more than what was looked at. */
+ * another one, as good, has other content, there is no telling which is right, and none is handed
+ * out. In place: what is kept is never more than what was looked at.
+ *
+ * Before that, blocks go that do not fit their run after all: without an index, two sections may
+ * have had the number, of which one was taken. */
 static void lmc__choose_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
     size_t i, j, n = 0, n_kept = 0;
-    for (i = 0; i < n_found; i++) { /* without an index, two sections may have had the number:
-                                       blocks of the one that was not taken go */
+    for (i = 0; i < n_found; i++) {
+        /* without an index, two sections may have had the number: blocks of the one that was not
+         * taken go */
         const lmc__reader_run *const run = f[i].run < n_runs ? lmc__run_at(r, f[i].run) : NULL;
         if (!run || run->run.size == 0 || lmc__fits_run(&run->run, run->blocks, &f[i]))
             f[n++] = f[i];
@@ -392,13 +399,8 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
                 run->run.file_number = i;
             }
             end = run->run.start + run->run.size;
-            if (run->prediction == LMC_OK && run->run.prediction == LMC__PREDICT_BASE &&
-                !r->origin.base)
-                run->prediction = LMC_ERR_BASE_MISSING;
-            else if (run->prediction == LMC_OK)
-                run->prediction = lmc__check_origin(&r->origin, &run->run);
-            if (run->prediction == LMC_ERR_CORRUPT && run->run.prediction == LMC__PREDICT_BASE)
-                run->prediction = LMC_ERR_BASE_WRONG;
+            if (run->prediction == LMC_OK)
+                run->prediction = lmc__check_predictions(&r->origin, &run->run, LMC_ERR_BASE_WRONG);
             if (run->run.size != 0) LMC__TRY(lmc__add_run(&r->origin, &run->run));
         }
     }
@@ -451,6 +453,7 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
+/* The steps of the comment above. With an index, 1 and 3 have nothing to find. */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -472,6 +475,8 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
+/* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);

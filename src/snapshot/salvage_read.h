@@ -24,11 +24,12 @@
 /* -- blocks -- */
 
 /* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
- * that has no place. */
+ * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
+ * neighbour must not cost this one. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
-    static const lmc__ahead nothing = {NULL, 0};
+    static const lmc__streaming off = {0, NULL, 0};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
     enum lmc_status status;
@@ -52,7 +53,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
-    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
+    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
     return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN
@@ -146,9 +147,11 @@ static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
+/* What lmc_confirm says of what is whole. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
-/* Tensors that end at or before `end` are complete, or never will be. */
+/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
+ * is compared with the identity that the index has. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -205,7 +208,8 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
     lmc__confirm_tensors(d, file, verdicts, end);
 }
 
-/* The next bytes of file number. */
+/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
+ */
 static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
@@ -235,7 +239,7 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
     s->offset += range->size;
 }
 
-/* The next range is lost, up to `end` of the file at hand. */
+/* The next range is lost, from where it begins up to `end` of the file at hand. */
 static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
 {
     range->size = end - s->offset;
@@ -244,7 +248,8 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
     return LMC_OK;
 }
 
-/* Number i of those found, to range; number: of its run, or SIZE_MAX. */
+/* Number i of those found becomes the range; number: of its run, or SIZE_MAX. That it turns out to
+ * be damaged is in range->status; what is returned is about the call. */
 static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -265,7 +270,8 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lm
     return LMC_OK;
 }
 
-/* The next range of run number s->run, in which s->offset of the file is. */
+/* The next range of run number s->run, in which s->offset of the file is: a block that was found,
+ * or what is lost up to the next one. */
 static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -325,6 +331,8 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
     return LMC_OK;
 }
 
+/* File by file, then the blocks without a place. Each call returns one range, so memory is one
+ * block's. */
 LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;

@@ -52,25 +52,33 @@ enum lmc__walk_last { LMC__LAST_NOTHING, LMC__LAST_FILE, LMC__LAST_RUN, LMC__LAS
 typedef struct lmc__walk {
     enum lmc__walk_state state;
     enum lmc__walk_last last;
+    /* Where it is. Linked: where the last thing ends. */
     uint64_t at;
-    uint64_t last_size; /* of the last thing: so many bytes a break reads again */
-    uint64_t resume;
-    uint64_t outer_end; /* of the outer block; its numbers */
+    /* Of the last thing: so many bytes a break reads again, and from here on. */
+    uint64_t last_size, resume;
+    /* The block in which the search began: where it would end; its numbers. */
+    uint64_t outer_end;
     uint32_t outer_run, outer_block;
-    uint32_t next_file; /* number */
-    /* the run at hand: the last whose section, or a block, was found */
-    uint32_t after;      /* its number, plus 1; 0: none yet */
-    uint64_t after_at;   /* where its section ended */
-    uint64_t next_block; /* of it */
-    uint64_t n_blocks;   /* of so many; 0: not known */
-    int has_run;         /* without index: its section was intact, so it is known: */
+    /* Number of the file that should come next. */
+    uint32_t next_file;
+
+    /* -- the run at hand: the last whose section, or one of whose blocks, was found -- */
+    /* Its number, plus 1; 0: none yet. */
+    uint32_t after;
+    /* Where its section ended, if that was found. */
+    uint64_t after_at;
+    /* The block that should come next, of so many; 0: it is not known of how many. */
+    uint64_t next_block, n_blocks;
+    /* Without an index: its section was intact, so it is known. */
+    int has_run;
     lmc__run run;
 } lmc__walk;
 
+/* Something should begin right here. */
 static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHING; }
 
-/* What stands where the last thing ends is also what should follow that: the next section in its
- * numbers, and not before all blocks of the run. */
+/* A section that stands where the last thing ends is also what should follow that: the next one in
+ * its numbers, and not before all blocks of the run. While searching, any may be. */
 static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__section *section)
 {
     if (!lmc__is_linked(w)) return 1;
@@ -84,7 +92,9 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
             lmc__file_at(&s->reader, section->number)->first_run == w->after);
 }
 
-/* An INDX section. *step: its size, if it is the end. */
+/* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
+ * searched again with their help. Damaged, where it should be, it is the end as well. Elsewhere it
+ * is part of something else. *step: its size, if it is the end. */
 static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
                                        uint64_t *step)
 {
@@ -103,8 +113,8 @@ static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc_
     return LMC_OK;
 }
 
-/* What is known of the run whose section begins at w->at: by the index, or by its body, if that is
- * intact; else NULL. */
+/* The run at hand is now the one whose section begins at w->at. How many blocks it has is known by
+ * the index, or by the section's body, if that is intact; else body is NULL. */
 static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
                                   const uint8_t *body)
 {
@@ -126,7 +136,8 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
     }
 }
 
-/* A FILE or RUN section. *step: its size, if it is taken. */
+/* A FILE or RUN section. A damaged one is taken where it should be, since its header is right; so
+ * the walk stays linked. *step: its size, if it is taken. */
 static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
                                          uint64_t *step)
 {
@@ -172,7 +183,8 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     return LMC_OK;
 }
 
-/* What looks like the header of a section is at p. */
+/* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
+ * follow, and lie within the file and the limits. */
 static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
@@ -188,9 +200,9 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
                                           : lmc__meet_section(s, w, &section, step);
 }
 
-/* The runs that a block may belong to, j from that of the run at hand on; NULL: no more. With an
- * index, that and three more, for the sections of a few may be missing in between; without, only
- * the run at hand is known. */
+/* The runs that a block may belong to: number j, from that of the run at hand on; NULL: no more.
+ * With an index, that and three more, for the sections of a few may be lost in between; without,
+ * only the run at hand is known. entries: as of lmc__fits_run. */
 static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w, size_t j,
                                        const uint8_t **entries)
 {
@@ -203,8 +215,9 @@ static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w
     return &lmc__run_at(r, j)->run;
 }
 
-/* The header of a block that belongs to run number j. Linked, only the next block of the run at
- * hand is taken. */
+/* The header of a block whose numbers are right for run number j. Linked, only the next block of
+ * the run at hand is taken: what else stands there may be content of one that was shortened. *step:
+ * its size, if it is taken. */
 static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
                                        const lmc__found_block *block, uint64_t *step)
 {
@@ -223,8 +236,10 @@ static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc_
     return LMC_OK;
 }
 
-/* What looks like the header of a block is at p. If its numbers fit no run that is known, it is
- * kept as an orphan. */
+/* What looks like the header of a block is at p. Run and block are not stored in it, but follow
+ * from its CRC (lmc__header_state): a run is tried by working out the block's number, which must
+ * then be below the run's count, and the size right for it. If no run that is known fits, it is
+ * kept as an orphan: its section may be lost, or come later. */
 static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
@@ -266,7 +281,9 @@ static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const u
     return LMC_OK;
 }
 
-/* Nothing that fits is where the last thing ends. */
+/* Nothing that fits is where the last thing ends: the search begins at w->resume. If that was a
+ * block and its bytes may not be searched (too much was read twice), it is taken back: what it
+ * hides would be lost silently otherwise. */
 static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
 {
     s->damage.n_breaks++;
@@ -283,7 +300,8 @@ static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
     w->at = w->resume;
 }
 
-/* No section fits in what is left of the file. */
+/* No section fits into what is left of the file. Where that is also the end of what should be
+ * there, nothing is missing at the end. */
 static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 {
     const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
@@ -296,6 +314,8 @@ static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
     } else lmc__break_link(s, w);
 }
 
+/* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
+ * byte of blocks, and the first letters of the kinds of sections. */
 static enum lmc_status lmc__walk_through(lmc__salvage *s)
 {
     uint8_t is_first[256]; /* bytes with which a header begins */

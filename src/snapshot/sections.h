@@ -18,7 +18,15 @@
  * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
 
 #ifndef LMC_NO_ENCODER
-/* A header of LMC__SECTION_HEADER_SIZE bytes: kind, number, size, CRC of these, CRC of the body. */
+/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+ *
+ *     0  kind        "FILE", "RUN ", "INDX"
+ *     4  number      files and runs are counted apart; 0 for the index
+ *     8  size        of the body
+ *    16  Head_CRC    of the bytes before
+ *    20  Body_CRC    of the body
+ *
+ * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, uint32_t number,
                                     const uint8_t *body, uint64_t size, const lmc__kernels *k)
 {
@@ -38,6 +46,8 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
+/* Reads a section's header at p. What is not known is refused by whoever wants a kind; a size over
+ * the limit of the format here. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
@@ -50,12 +60,15 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     return LMC_OK;
 }
 
+/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
 }
 
-/* Path rules of spec 5.1. */
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+ * empty. So a restored file lies below the directory that it is restored to, on every system whose
+ * separators are these. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, start = 0;
@@ -75,7 +88,8 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
+ * shape makes the rest of it irrelevant, however large. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
@@ -95,13 +109,15 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- FILE -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there. */
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there
+ * (lmc__left): taking checks nothing. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
+/* Where the next size bytes are. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -111,7 +127,16 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* The fixed fields of a FILE body, and where its path is. */
+/* The fixed fields of a FILE body, checked, and where its path is, which has no NUL at its end:
+ *
+ *     0  size of the file, or LMC_UNKNOWN_SIZE     16  mtime, seconds
+ *     8  kind                                      24  mtime, nanoseconds
+ *     9  flags: which of mode and mtime are set    28  size of the path
+ *    10  reserved                                  32  number of tensors
+ *    12  mode                                      36  path, then an entry for each tensor
+ *
+ * A file of unknown size, or a directory, has no tensors. The number of tensors is limited, but not
+ * to be trusted: entries may end before. */
 static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
                                             uint32_t *path_size, uint32_t *n_tensors)
 {
@@ -148,8 +173,15 @@ static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, cons
     return LMC_OK;
 }
 
-/* A tensor's entry in a FILE body: all of it is there, sizes and counts are within their limits.
- * Whether the tensor makes sense in its file is not looked at. */
+/* A tensor's entry in a FILE body:
+ *
+ *     0  offset      8  size           16  size of the name
+ *    20  size of the dtype's name      21  rank
+ *    22  generation, 0: exact          23  measure of the loss, 0 if exact
+ *    24  shape, name, dtype; if not exact the error, in units of 2^-32
+ *
+ * Once parsed, all of it is there, sizes and counts are within their limits. Whether the tensor
+ * makes sense in its file is not looked at. */
 typedef struct lmc__tensor_entry {
     uint64_t offset, size;
     uint32_t name_size;
@@ -190,6 +222,7 @@ typedef struct lmc__file_room {
     char *chars;     /* strings, NUL-terminated */
 } lmc__file_room;
 
+/* The bytes at p as a string. */
 static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
 {
     char *const copy = room->chars;
@@ -199,8 +232,9 @@ static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size
     return copy;
 }
 
-/* The tensor of an entry. It must lie in the file, and not before *position, where the one before
- * it ends; of a known dtype, its shape must give its size. */
+/* The tensor of an entry, whose arrays and strings go to room. It must lie in the file, and not
+ * before *position, where the one before it ends: so tensors are in order and do not overlap. Of a
+ * known dtype, its shape must give its size; of others nobody can tell. */
 static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
                                         const lmc_file *file, lmc__file_room *room,
                                         uint64_t *position)
@@ -230,10 +264,17 @@ static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *
     return LMC_OK;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory: one allocation,
- * which begins with the lmc_tensors. Two passes over the entries: the first finds that all are
- * there, and how much memory they take (an entry has 25 bytes at least, so that is linear in size);
- * the second copies them. */
+/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory, which it replaces.
+ *
+ * Two passes over the entries. The first finds that all are there, that they end where the body
+ * does, and how much memory they take: an entry has 25 bytes at least, so that is linear in size,
+ * whatever the number of tensors claims to be. The second copies them to one allocation:
+ *
+ *     lmc_tensor[n]   uint64_t[] (shapes)   lmc__item[n] (to find equal names)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Names must
+ * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
+ * belongs to the caller in any case. */
 static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
                                        size_t size)
 {
@@ -288,6 +329,8 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
+/* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
+ * 2^-32, and 1 to the largest below it. */
 static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
     uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
@@ -354,27 +397,45 @@ static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 
 /* -- RUN -- */
 
+/* A run, as its RUN body describes it:
+ *
+ *     0  size        8  log2 of the block size      9  prediction     10  conversion
+ *    11  reserved   12  number of segments         16  segments, LMC__SEGMENT_SIZE bytes each
+ *
+ * Its place in the file is where the run before it ends. segments points into the body, which must
+ * stay. */
 typedef struct lmc__run {
-    uint64_t start; /* within the file */
+    /* within the file */
+    uint64_t start;
     uint64_t size;
-    size_t block_size; /* decoded bytes of each block but the last */
-    uint64_t n_blocks; /* at most 2^32 - 1 */
+    /* decoded bytes of each block but the last */
+    size_t block_size;
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
     size_t file_number;
-    unsigned prediction;     /* LMC__PREDICT_... */
-    unsigned conversion;     /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    const uint8_t *segments; /* in the body */
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* in the body */
+    const uint8_t *segments;
     uint32_t n_segments;
 } lmc__run;
 
-/* A segment: bytes of the run whose predictions lie side by side. */
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
 typedef struct lmc__segment {
     uint32_t file_number;
-    uint32_t base;        /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot:
-                             number of the file, plus 1 */
-    uint64_t start, size; /* within the file */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+    /* within the file */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
 } lmc__segment;
 
+/* p: LMC__SEGMENT_SIZE bytes. */
 static lmc__segment lmc__get_segment(const uint8_t *p)
 {
     lmc__segment s;
@@ -387,6 +448,7 @@ static lmc__segment lmc__get_segment(const uint8_t *p)
 }
 
 #ifndef LMC_NO_ENCODER
+/* dst: LMC__SEGMENT_SIZE bytes. */
 static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
 {
     lmc__store32(dst, s->file_number);
@@ -417,7 +479,13 @@ static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
 }
 
 /* A RUN body that continues file number file_number, of which *position bytes have been covered;
- * advances *position. */
+ * advances *position over the run.
+ *
+ * Checked here: known kinds of prediction and conversion, a conversion only of the snapshot's own
+ * bytes, block sizes within the format's limits, segments that are as many as the body has room
+ * for, that follow each other from *position on, that end where the run does and within the file,
+ * and a prediction only where there is to be one. Not checked here: whether what predicts them is
+ * there (lmc__check_predictions). */
 static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
                                       uint32_t file_number, const lmc_file *file,
                                       uint64_t *position)
@@ -463,13 +531,15 @@ static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t
     return LMC_OK;
 }
 
-/* Decoded size of a block. */
+/* Decoded bytes of a block: the last has what is left. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. */
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
 static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;

@@ -26,7 +26,8 @@
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
-/* Behind what waits to be written. */
+/* Straight to the sink, behind what waits to be written. The first thing that fails stops
+ * everything: a sink cannot take back. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -36,7 +37,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Write w->body as a section, and its entry so far to the index. */
+/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
+ * whose blocks would come before. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -48,6 +50,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
+/* See lmc__visit_buffer. */
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
@@ -108,6 +111,9 @@ LMC_API void lmc_free_writer(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
+/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
+ * function that every reader will check it with: so whatever a reader would refuse is refused here,
+ * as a wrong argument, and the copy that the writer works with is what a reader will have. */
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                        enum lmc_dtype default_dtype)
 {
@@ -139,6 +145,8 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
     return LMC_OK;
 }
 
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. The file's facts are complete now. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
@@ -152,6 +160,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -168,7 +177,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. */
+/* The metadata entries in order of their keys, appended to the index. They are sorted by what
+ * points to them, and then copied. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -191,6 +201,8 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
+ * do not lie side by side. The trailer must come last: a file that has one is complete. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -225,7 +237,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays: what was written after it would be wrong. */
+/* The first error stays, and is all that any later call returns: what was written after it would be
+ * wrong. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \

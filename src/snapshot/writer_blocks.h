@@ -44,31 +44,43 @@
 
 struct lmc_writer {
     lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    /* the first error stays */
+    enum lmc_status status;
+    /* bytes written, or about to be */
+    uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__buffer body;     /* of the section at hand */
-    lmc__buffer metadata; /* encoded entries, in the order they came */
-    lmc__buffer paths;    /* see lmc__add_path */
+    /* of the section at hand */
+    lmc__buffer body;
+    /* encoded entries, in the order they came */
+    lmc__buffer metadata;
+    /* see lmc__add_path */
+    lmc__buffer paths;
     uint32_t n_files, n_runs, n_metadata;
     int has_empty_path, is_finished;
     uint8_t identity[LMC_IDENTITY_SIZE];
 
     lmc__planner plan;
     int in_file;
-    lmc__buffer file_memory; /* of plan.file */
+    /* of plan.file */
+    lmc__buffer file_memory;
     lmc__digester digester;
 
-    lmc__run run; /* the run at hand; where it is from: */
+    /* the run at hand; where it is from: */
+    lmc__run run;
     lmc__planned_run planned;
-    uint64_t run_left;    /* bytes of it that are in no job yet */
-    uint32_t block;       /* number of the next block */
-    lmc__buffer run_head; /* to be written before its first block: header and body of its section */
-    lmc__buffer carry; /* bytes of the file that are in no job yet: the beginning of a block; of a
-                          run if the file's size is unknown */
+    /* bytes of it that are in no job yet */
+    uint64_t run_left;
+    /* number of the next block */
+    uint32_t block;
+    /* to be written before its first block: header and body of its section */
+    lmc__buffer run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
 };
 
+/* A file is at hand that ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
@@ -108,7 +120,12 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
     return LMC_OK;
 }
 
-/* Encode the wave that is planned; what it made is written beside the next one. */
+/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots become
+ * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
+ * their slots, are not written.
+ *
+ * w->offset counts what is going to be written, so that the index can say where blocks begin. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -147,7 +164,9 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
     return LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
+ * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
+ * workers. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -188,8 +207,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plan blocks of the next bytes; *rest: how many at the end are less than a block. data must stay
- * until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
+ * less than a block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -206,7 +225,7 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encode the blocks in carry, which must be whole. */
+/* Encodes what is in carry: whole blocks, or the last of a file. */
 static enum lmc_status lmc__flush_carry(lmc_writer *w)
 {
     size_t rest;
@@ -215,6 +234,9 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
     return lmc__encode_wave(w);
 }
 
+/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
+ * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
+ * the file's size is unknown), which is filled up first. */
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);

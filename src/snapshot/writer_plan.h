@@ -34,16 +34,24 @@
 /* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
+/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
     const lmc_writer_options *options;
-    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
-    lmc__buffer quantized; /* lmc__quantized_range, of all files */
-    lmc_file file;         /* the file at hand, and its number */
+    /* where predictions come from; reads back by lmc__read_written */
+    lmc__origin origin;
+    /* lmc__quantized_range, of all files */
+    lmc__buffer quantized;
+    /* the file at hand, and its number */
+    lmc_file file;
     uint32_t file_number;
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
-    int has_quantizer;            /* one of the file's tensors does */
-    uint64_t position;            /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;           /* the first that does not end before position, or a lower one */
+    /* of bytes that are in no tensor */
+    enum lmc_dtype default_dtype;
+    /* one of the file's tensors does */
+    int has_quantizer;
+    /* bytes of the file that are in runs begun so far */
+    uint64_t position;
+    /* the first that does not end before position, or a lower one */
+    size_t next_tensor;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -54,6 +62,7 @@ typedef struct lmc__quantized_range {
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
+/* Valid until the next file begins. */
 static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
     return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
@@ -110,7 +119,9 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
+ * that were quantised once more lose once more, unless the quantiser is the one that they were
+ * quantised with. One that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -124,7 +135,8 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Begins the file that p->file describes, copied from `given`: what the copy lacks is of that. */
+/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. tensors: those of p->file. */
 static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
                                       uint32_t file_number, enum lmc_dtype default_dtype)
 {
@@ -153,14 +165,16 @@ static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, cons
 
 /* -- predictions -- */
 
-/* How a tensor is predicted, and by what: as in RUN and segment. */
+/* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t base; /* 0: by nothing */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By its twin, if it has one that can be read back as it will be restored; else .base is 0. */
+/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
+ * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
+ * what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -182,7 +196,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* t: NULL for a file without tensors. */
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
+ * base it is always the same: it is asked for more than once, when runs are planned and when
+ * segments are written. */
 static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
@@ -208,6 +224,7 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
+/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
@@ -252,8 +269,12 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
 }
 
 /* The run of the bytes that come next, of which at least one is there; available: all that are
- * known to come if the file's size is unknown. What does not fill an element is left for a run of
- * bytes. */
+ * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
+ * one begins.
+ *
+ * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
+ * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
+ * makes one of at least one byte. */
 static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
@@ -287,7 +308,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__pla
 }
 
 /* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
- * how many. */
+ * how many. The limit can be met only by a file of more small tensors than any has. */
 static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
                                             lmc__buffer *out, uint32_t *n)
 {

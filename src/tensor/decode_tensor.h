@@ -27,7 +27,9 @@ typedef struct lmc__tensor_decoding {
         block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. */
+/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
+ * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
+ * beyond the end, whatever the headers say. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -45,7 +47,14 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range. */
+/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
+ * and whether its bytes should pass by the caches. They should, if the range is so large that its
+ * start would be thrown out before its end is written; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
+ * decoded to the workspace first is small change.
+ *
+ * A block may be larger than the options say, if another size was used to encode: then the
+ * workspace is too small, which has to be said before a worker finds out. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -55,11 +64,11 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
-    job->ahead.data = NULL;
-    job->ahead.size = 0;
+    job->streaming = lmc__no_streaming;
     if (t->last - t->first >= LMC__STREAM_FROM && job->keep == job->info.size) {
-        job->ahead.data = t->src + t->used;
-        job->ahead.size = lmc__min(t->src_size - t->used, job->info.encoded_size);
+        job->streaming.is_on = 1;
+        job->streaming.next = t->src + t->used;
+        job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
     }
     /* the prediction before the workspace, for with one that is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);

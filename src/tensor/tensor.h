@@ -43,6 +43,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
+/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
+ * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!options || !lmc__is_parallel(options->parallel) ||

@@ -15,21 +15,32 @@
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
-    const uint8_t *base; /* its prediction, as many bytes as the decoded block; or NULL */
+    /* The prediction, as many bytes as the decoded block; or NULL. */
+    const uint8_t *base;
     uint8_t *dst;
-    size_t src_size, dst_size; /* encoding: dst_size is dst's capacity, then what was written */
-    enum lmc_dtype dtype;      /* encoding, and the next three */
+    /* Encoding: of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+
+    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
+     * the tensor that quant is of. */
+    enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it; or NULL */
-    uint64_t first_element; /* number of the block's first element in the tensor that quant is of */
-    lmc_block_info info;    /* decoding, and the next two */
-    lmc__ahead ahead;
-    size_t skip, keep; /* only bytes [skip, skip + keep) of the block go to dst. keep == info.size:
-                          all, decoded right there; else decoded to the workspace and copied */
+    const lmc__quant_params *quant;
+    uint64_t first_element;
+
+    /* Decoding. info: of its header. Only
+     * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
+     * else in the worker's workspace, and copied. */
+    lmc_block_info info;
+    lmc__streaming streaming;
+    size_t skip, keep;
+
     lmc_position position;
-    enum lmc_status status; /* set when it has run */
+    /* Set when the job has run. */
+    enum lmc_status status;
 } lmc__job;
 
+/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -43,10 +54,12 @@ typedef struct lmc__wave {
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
+/* Without a parallel_for the caller is the only one. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -101,8 +114,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->ahead, job->src, &job->info, job->base,
-                                    ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
+                                    job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }
