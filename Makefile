@@ -1,6 +1,8 @@
 # LMC. Targets:
 #   make              build/lmc, the command (needs a C compiler and jansson)
 #   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other languages
+#   make dev          build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the kernels apart, so that an edit
+#                     elsewhere is compiled in 5 s; for programs that include lmc.h without LMC_IMPLEMENTATION; -j helps
 #   make demo         install what is missing, then compress, list, verify and restore a sample
 #   make check        install what is missing, then run the quick tests: three minutes, for every change
 #   make test         all suites, as continuous integration runs them: a quarter of an hour
@@ -52,6 +54,17 @@ build/obj/jansson:
 build/liblmc.so: examples/liblmc.c lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
+
+DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
+dev: build/dev/lmc-dev.a
+build/dev/lmc-dev.a: $(DEV_KERNELS) build/dev/rest.o
+	rm -f $@
+	$(AR) rcs $@ $^
+$(DEV_KERNELS): build/dev/%.o: src/objects/%.c $(wildcard src/api.h src/objects/*.h src/base/* src/kernels/*)
+build/dev/rest.o: src/objects/rest.c $(wildcard src/*.h src/*.in src/*/*.h src/*/*.inl)
+$(DEV_KERNELS) build/dev/rest.o:
+	@mkdir -p build/dev
+	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) -Isrc -c $< -o $@
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
@@ -144,4 +157,4 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all demo check test test-all test-cross test-long test-avx512 analyse fuzz test-mutants bench install clean FORCE
+.PHONY: all dev demo check test test-all test-cross test-long test-avx512 analyse fuzz test-mutants bench install clean FORCE

@@ -147,7 +147,7 @@ static size_t split_root(const lmc__kernels *k, checksum *sum, const uint8_t *sr
     root.mask = fix.out_mask;
     root.left = fix.out;
     root.right = fix.out2;
-    crc = k->split_root(&planes, &root, src, KERNEL_N, width, 1);
+    crc = k->split_root(k, &planes, &root, src, KERNEL_N, width, 1);
     for (p = 0; p < root.plane; p++) wrote(sum, fix.out_rows[p], KERNEL_N);
     wrote(sum, fix.out_mask, KERNEL_N / 8);
     wrote(sum, fix.out, KERNEL_N - root.n_right);
@@ -168,7 +168,7 @@ static size_t run_split_root_4(const lmc__kernels *k, checksum *sum)
  * split_root would give: only its use counts. */
 static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, int with_root)
 {
-    const lmc__ahead ahead = {NULL, 0};
+    const lmc__streaming off = {0, NULL, 0};
     lmc__const_planes planes;
     lmc__merged root;
     uint32_t crc;
@@ -181,7 +181,9 @@ static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, in
     root.left.list = fix.left;
     root.right.list = fix.right;
     root.left.value = root.right.value = 0;
-    crc = k->join_root(fix.out, &planes, with_root ? &root : NULL, NULL, KERNEL_N, width, 1, ahead);
+    crc =
+        k->join_root(k, fix.out, lmc__join_from(&planes, with_root ? &root : NULL, NULL, width, 1),
+                     KERNEL_N, off);
     wrote(sum, fix.out, (size_t)width * KERNEL_N);
     wrote(sum, &crc, sizeof crc);
     return (size_t)width * KERNEL_N;

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     lmc__const_planes const_planes;
     lmc__classes classes;
     lmc__class_sides sides;
-    const lmc__ahead no_ahead = {NULL, 0};
+    const lmc__streaming off = {0, NULL, 0};
     size_t counts[LMC__MAX_CLASSES];
     unsigned c, p;
     const lmc__kernels *k = NULL;
@@ -110,10 +110,10 @@ int main(int argc, char **argv)
         case 6:
         case 7:
         case 8:
-            result +=
-                k->join_root(a, &const_planes, NULL, NULL, n, 1u << (kernel - 5), 1, no_ahead);
+            result += k->join_root(
+                k, a, lmc__join_from(&const_planes, NULL, NULL, 1u << (kernel - 5), 1), n, off);
             break;
-        case 9: result += k->count_classes(counts, a, n, 2, &grouping); break;
+        case 9: result += k->count_classes(k, counts, a, n, 2, &grouping); break;
         case 10: result += (size_t)k->is_constant(a, n); break;
         case 11: k->map(b, a, n, table); break;
         case 12:
@@ -137,8 +137,8 @@ int main(int argc, char **argv)
         case 21: k->flatten(b, a, n, 0, kernel == 20 ? 2 : 5); break;
         case 22:
         case 23: k->unflatten(b, a, n, table, kernel == 22 ? 2 : 5); break;
-        case 24: result += k->group(&classes, a, a, n, 2, 1, &grouping); break;
-        case 25: result += k->ungroup(b, a, &sides, n, 2, 1, &grouping, no_ahead); break;
+        case 24: result += k->group(k, &classes, a, a, n, 2, 1, &grouping); break;
+        case 25: result += k->ungroup(k, b, a, &sides, n, 2, 1, &grouping, off); break;
         default: result += k->count_ones(a, n);
         }
     clock_gettime(CLOCK_MONOTONIC, &end);

@@ -252,10 +252,11 @@ static int check_combinations(const struct arguments *a)
 
 static int check_arguments(const struct arguments *a, uint64_t given)
 {
-    int code = check_number(a);
+    int code = CODE_OK;
     for (size_t i = 0; i < n_options && code == CODE_OK; i++)
         if ((given >> i & 1) && !(options[i].verbs >> a->verb & 1))
             code = fail_option(a, &options[i]);
+    if (code == CODE_OK) code = check_number(a);
     if (code == CODE_OK) code = check_output_options(a);
     return code == CODE_OK ? check_combinations(a) : code;
 }

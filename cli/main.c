@@ -216,6 +216,7 @@ static int run(struct arguments *a)
     code = run_verb(a);
     progress_clear();
     pool_close(&pool);
+    a->common.parallel.user = NULL;
     return code;
 }
 

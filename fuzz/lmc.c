@@ -217,10 +217,11 @@ enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lm
                                       const uint8_t *base, const void *ahead, size_t ahead_size,
                                       void *ws, size_t ws_size)
 {
-    lmc__ahead next;
-    next.data = (const uint8_t *)ahead;
-    next.size = ahead_size;
-    return lmc__decode_block(lmc__get_kernels(), dst, next, src, info, base, ws, ws_size);
+    lmc__streaming streaming;
+    streaming.is_on = ahead != NULL;
+    streaming.next = (const uint8_t *)ahead;
+    streaming.next_size = ahead_size;
+    return lmc__decode_block(lmc__get_kernels(), dst, streaming, src, info, base, ws, ws_size);
 }
 
 #include "repair.h"

@@ -83,7 +83,7 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
                            size_t left, size_t size)
 {
     static uint8_t base[8 << 20], workspace[32 << 20];
-    const lmc__ahead ahead = {NULL, 0};
+    const lmc__streaming off = {0, NULL, 0};
     lmc_position position;
     lmc_block_info info;
     enum lmc_status status;
@@ -103,7 +103,7 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
         fuzz_seal_block(p, position);
         info.base_crc = lmc__load32(p + 16);
     }
-    status = lmc__decode_block(r->k, out, ahead, p, &info, info.has_prediction ? base : NULL,
+    status = lmc__decode_block(r->k, out, off, p, &info, info.has_prediction ? base : NULL,
                                workspace, sizeof workspace);
     if (status != LMC_OK && status != LMC_ERR_CHECKSUM) return 0;
     lmc__store32(p + 12, r->k->crc32c(0, out, size));

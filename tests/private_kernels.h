@@ -50,7 +50,7 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 uint32_t counts[8][256], expected[8][256];
                 lmc__planes planes;
                 lmc__const_planes back;
-                lmc__ahead ahead;
+                lmc__streaming streaming;
                 int ok = 1;
                 fill(src, n * width, seed, 256);
                 memset(counts, 0, sizeof counts);
@@ -75,10 +75,11 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 t_note("%s, width %u, rotate %d, n %lu", lmc_tier_name(k->tier), width, rotate,
                        (unsigned long)n);
                 CHECK(ok);
-                ahead.data = n & 1 ? src : NULL;
-                ahead.size = n & 1 ? n : 0;
-                CHECK(k->join_root(dst, &back, NULL, NULL, n, width, rotate, ahead) ==
-                      lmc__crc32c_scalar(0, src, n * width));
+                streaming.is_on = (int)(n & 1);
+                streaming.next = src;
+                streaming.next_size = n & 1 ? n : 0;
+                CHECK(k->join_root(k, dst, lmc__join_from(&back, NULL, NULL, width, rotate), n,
+                                   streaming) == lmc__crc32c_scalar(0, src, n * width));
                 CHECK(memcmp(dst, src, n * width) == 0);
                 for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
                 CHECK(memcmp(counts, expected, sizeof counts) == 0);
@@ -107,7 +108,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         lmc__const_planes joins;
                         lmc__parted parted;
                         lmc__merged merged;
-                        lmc__ahead ahead = {NULL, 0};
+                        lmc__streaming streaming = {0, NULL, 0};
                         size_t n_right, shift = (size_t)t_below(seed, 64);
                         fill(src, n * width, seed, 256);
                         for (i = 0; i < 256; i++) table[i] = (uint8_t)i;
@@ -139,7 +140,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         t_note("%s, width %u, rotate %d, n %lu, plane %u, side %u",
                                lmc_tier_name(k->tier), width, rotate, (unsigned long)n, plane,
                                side);
-                        CHECK(k->split_root(&planes, &parted, src, n, width, rotate) ==
+                        CHECK(k->split_root(k, &planes, &parted, src, n, width, rotate) ==
                               lmc__crc32c_scalar(0, src, n * width));
                         CHECK(parted.n_right == n_right &&
                               memcmp(mask[0], mask[1], (n + 7) / 8) == 0);
@@ -166,12 +167,14 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         memset(joined, 0xEE, sizeof joined);
                         dst = joined + 64 + shift;
                         if (t_below(seed, 2)) {
-                            ahead.data = src;
-                            ahead.size = n * width;
+                            streaming.is_on = 1;
+                            streaming.next = src;
+                            streaming.next_size = n * width;
                         }
                         {
-                            const uint32_t crc =
-                                k->join_root(dst, &joins, &merged, NULL, n, width, rotate, ahead);
+                            const uint32_t crc = k->join_root(
+                                k, dst, lmc__join_from(&joins, &merged, NULL, width, rotate), n,
+                                streaming);
                             uint8_t *again = t_tail(&guard_b, n * width);
                             lmc__const_planes plain;
                             for (p = 0; p < width; p++) plain.row[p] = expected[p];
@@ -321,7 +324,8 @@ static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t
         right[MAX_N + LMC__PAD], row[MAX_N + LMC__PAD];
     static uint8_t strips[2][MAX_N + LMC__PAD];
     static uint8_t dst[8 * MAX_N], expected[8 * MAX_N];
-    const lmc__ahead ahead = {n & 1 ? packed : NULL, n & 1 ? joint->packed_size : 0};
+    const lmc__streaming streaming = {(int)(n & 1), n & 1 ? packed : NULL,
+                                      n & 1 ? joint->packed_size : 0};
     uint8_t mask[MAX_N / 8 + 16];
     lmc__joint with = *joint;
     lmc__merged root;
@@ -352,7 +356,9 @@ static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t
             with.high = strips[0];
             with.low = strips[1];
             memset(dst, 0, n * width);
-            crc = k->join_root(dst, &rest, merges ? &root : NULL, &with, n, width, 1, ahead);
+            crc =
+                k->join_root(k, dst, lmc__join_from(&rest, merges ? &root : NULL, &with, width, 1),
+                             n, streaming);
             LMC__FENCE_STREAMS();
             CHECK(memcmp(dst, expected, n * width) == 0 &&
                   crc == lmc__crc32c_scalar(0, expected, n * width));
@@ -570,7 +576,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     }
 
     memset(counts, 0xEE, sizeof counts);
-    CHECK(k->count_classes(counts, base, n, width, &grouping) ==
+    CHECK(k->count_classes(k, counts, base, n, width, &grouping) ==
           lmc__crc32c_scalar(0, base, n * width));
     CHECK(memcmp(counts, next, grouping.n_classes * sizeof *counts) == 0);
 
@@ -585,7 +591,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     for (total = 0, c = 0; c < grouping.n_classes; c++)
         for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1)
             classes.row[c][p] = lists + 1 + total;
-    CHECK(k->group(&classes, src, base, n, width, subtract, &grouping) ==
+    CHECK(k->group(k, &classes, src, base, n, width, subtract, &grouping) ==
           lmc__crc32c_scalar(0, src, n * width));
     for (p = 0; p < first; p++)
         ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
@@ -620,12 +626,13 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
         put_element(src, i, width, element_of(r, get_element(base, i, width), width, subtract));
     }
     for (in_place = 0; in_place < 2; in_place++) {
-        lmc__ahead ahead;
-        ahead.data = t_below(seed, 2) ? src : NULL;
-        ahead.size = ahead.data ? n * width : 0;
+        lmc__streaming streaming;
+        streaming.is_on = (int)t_below(seed, 2);
+        streaming.next = src;
+        streaming.next_size = streaming.is_on ? n * width : 0;
         dst = in_place ? base : t_tail(&guard_e, n * width + shift);
         if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
-        crc = k->ungroup(dst, base, &sides, n, width, subtract, &grouping, ahead);
+        crc = k->ungroup(k, dst, base, &sides, n, width, subtract, &grouping, streaming);
         LMC__FENCE_STREAMS();
         CHECK(memcmp(dst, src, n * width) == 0);
         CHECK(crc == lmc__crc32c_scalar(0, src, n * width));

@@ -1,6 +1,10 @@
 #pragma once
 #include "base/platform.h"
 
+/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
+ * memcpy of a constant size is one instruction; elsewhere compilers turn the shifts into a load and
+ * a byte swap. */
+
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -51,7 +55,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i as an integer. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -69,4 +73,16 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
     case 4: lmc__store32(p + 4 * i, (uint32_t)v); break;
     default: lmc__store64(p + 8 * i, v);
     }
+}
+
+/* floor(log2(v)), v > 0: the number of the highest one bit. */
+LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
+{
+#if defined(__GNUC__)
+    return 63u - (unsigned)__builtin_clzll(v);
+#else
+    unsigned log2 = 0;
+    while (v >> log2 > 1) log2++;
+    return log2;
+#endif
 }

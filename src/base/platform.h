@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* What is known of compiler and machine, and the few words that all files here use: the allocator,
+ * inline, LMC__CHECK and LMC__TRY. */
+
 #ifndef LMC_REALLOC
 #include <stdlib.h>
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
@@ -16,32 +19,65 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
+/*
+ * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
+ * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0, all.
+ */
+#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
+#define LMC__PART_AVX2 2
+#define LMC__PART_AVX512 3
+#define LMC__PART_REST 4
+#ifndef LMC__PART
+#define LMC__PART 0
+#endif
+#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
+#if LMC__PART
+#define LMC__TABLE const
+#else
+#define LMC__TABLE static const
+#endif
+
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
+ * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
+ * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the second cache */
+#define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define LMC__INLINE static inline __attribute__((always_inline))
+#define LMC__COLD __attribute__((cold))
 #elif defined(_MSC_VER)
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static __forceinline
+#define LMC__COLD
 #else
 #define LMC__UNLIKELY(x) (x)
 #define LMC__PREFETCH(p) ((void)(p))
 #define LMC__INLINE static inline
+#define LMC__COLD
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define LMC__UNROLL _Pragma("GCC unroll 8")
+#else
+#define LMC__UNROLL
 #endif
 
+/* 0 if not known: what is done byte by byte then is right everywhere. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define LMC__LITTLE_ENDIAN 1
 #elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
 #define LMC__LITTLE_ENDIAN 1
 #else
-#define LMC__LITTLE_ENDIAN                                                                         \
-    0 /* the shifts below are right everywhere; compilers turn them into a load and a byte swap */
+#define LMC__LITTLE_ENDIAN 0
 #endif
 
-/* SIMD tiers: native intrinsics in functions with target attributes, chosen at run time (section
- * 7); no build flags. A helper that takes vectors needs the attribute of its callers; one with
- * fewer features may be inlined into one with more. */
+/*
+ * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
+ * attribute of its callers; one with fewer features may be inlined into one with more.
+ */
+
+/* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
@@ -53,9 +89,11 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__X86 0
 #endif
-/* LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe turns it into their vectors.
- * Never on x86 or Arm64: in functions with target attributes it silently emulates, many times
- * slower than the portable code. LMC__SIMDE may be set from outside, by tests only. */
+
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
+ * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
+ * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
+ * by tests only. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
@@ -75,8 +113,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__INLINE2 LMC__INLINE
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
-/* AArch64 always has NEON. Big-endian AArch64 numbers lanes the other way round: it takes the
- * portable code. */
+
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
+ * the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 /* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
@@ -91,25 +130,22 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__NEON 0
 #endif
+
 /* Orders streaming stores before the plain ones that tell other threads of them. */
 #if LMC__X86
 #define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
-#if defined(__GNUC__) && !defined(__clang__)
-#define LMC__UNROLL _Pragma("GCC unroll 8")
-#else
-#define LMC__UNROLL
-#endif
 
 /* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. */
+ * with LMC__CHECK. It returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
-/* Pass an error on. */
+
+/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
     do {                                                                                           \
         enum lmc_status lmc__s = (expression);                                                     \

@@ -1,22 +1,32 @@
 #pragma once
 #include "base/platform.h"
 
+/* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
+ */
+
+/* Block sizes (spec 5.2). */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
-#define LMC__BLOCK_SYNC 0xB1u   /* spec 7 */
-#define LMC__CONTENT_CRC_AT 12u /* Content_CRC, in a block's header */
-#define LMC__BLOCK_CRC_AT 20u   /* Header_CRC, in a block's header */
+
+/* Block_Header (spec 7). */
+#define LMC__BLOCK_SYNC 0xB1u   /* its first byte */
+#define LMC__CONTENT_CRC_AT 12u /* offset of Content_CRC */
+#define LMC__BLOCK_CRC_AT 20u   /* offset of Header_CRC */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
+
+/* How a list of bytes is stored: its Mode byte (spec 8). */
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
     LMC__PLANE_TREE = 2,
     LMC__PLANE_TREE_ESCAPE = 3
-}; /* spec 8 */
-#define LMC__MAX_LENGTH 15u     /* spec 8.1 */
-#define LMC__MAX_FLAT 6u        /* spec 8.2: 64 symbols, what one vpermb looks up */
-#define LMC__MASK_MODE_MIN 256u /* spec 8.3: masks of fewer bits have no mode byte */
-#define LMC__MAX_NESTING 3u
-#define LMC__FROZEN_LEVELS 10u /* spec 8.4 */
+};
+
+/* Trees and masks. */
+#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 8.2) */
+#define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
+#define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */
+#define LMC__MAX_NESTING 3u     /* masks within masks (spec 8.3) */
+#define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 8.4) */

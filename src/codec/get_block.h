@@ -43,9 +43,10 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
  * large enough. base: as many bytes; NULL where there is none, and not used where the block has no
  * prediction. */
-static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lmc__ahead ahead,
-                                         const uint8_t *src, const lmc_block_info *info,
-                                         const uint8_t *base, void *ws, size_t ws_size)
+static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
+                                         lmc__streaming streaming, const uint8_t *src,
+                                         const lmc_block_info *info, const uint8_t *base, void *ws,
+                                         size_t ws_size)
 {
     uint32_t crc;
     if (info->stored) {
@@ -57,7 +58,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst, lm
         d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
         d.in = src + LMC_BLOCK_HEADER_SIZE;
         d.end = src + info->encoded_size;
-        d.ahead = ahead;
+        d.streaming = streaming;
         if (!info->has_prediction) base = NULL;
         else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
         LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
@@ -75,7 +76,6 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
                                          size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
-    const lmc__ahead ahead = {NULL, 0};
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
@@ -87,7 +87,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
         LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
         LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
-    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, ahead, (const uint8_t *)src, &info,
+    LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
                                (const uint8_t *)prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;

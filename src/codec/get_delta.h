@@ -59,8 +59,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     g->n_of[0] = n;
     if (base) {
         const uint32_t base_crc =
-            grouping->n_classes == 1 ? d->k->crc32c(0, base, info->size)
-                                     : d->k->count_classes(g->n_of, base, n, info->width, grouping);
+            grouping->n_classes == 1
+                ? d->k->crc32c(0, base, info->size)
+                : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
         LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     }
     for (c = 0; c < grouping->n_classes && g->sparse; c++)
@@ -113,7 +114,8 @@ static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc_
             planes.row[p] = list;
         }
     }
-    *crc = d->k->join_root(dst, &planes, NULL, NULL, n, width, rotate, d->ahead);
+    *crc = d->k->join_root(d->k, dst, lmc__join_from(&planes, NULL, NULL, width, rotate), n,
+                           d->streaming);
     return LMC_OK;
 }
 
@@ -137,8 +139,10 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
             LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base) *crc = d->k->ungroup(dst, base, &g.sides, n, width, subtract, &g.grouping, d->ahead);
+    if (base)
+        *crc =
+            d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
     else LMC__TRY(lmc__join_sides(d, dst, g.sides.side[0], n, width, subtract, crc));
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

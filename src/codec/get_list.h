@@ -23,7 +23,7 @@ typedef struct lmc__decoder {
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
-    lmc__ahead ahead;
+    lmc__streaming streaming;
 } lmc__decoder;
 
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
@@ -44,7 +44,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack. */
+/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+ *
+ * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
+ * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
+ * behind the last one must be zero: whoever counts ones may count whole bytes. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
@@ -101,7 +105,21 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. */
+/* A node's n elements, to list; spare: a list of n.
+ *
+ * The cases of spec 8.2, as in lmc__put_node. Two buffers take turns on the way down:
+ *
+ *     this node       wants its elements in list; spare is free
+ *     its children    want theirs in spare, one behind the other; list is free for them
+ *     their children  want theirs in list ...
+ *
+ * and on the way back each merge reads from one buffer and writes to the other. A child has as much
+ * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
+ * bytes behind a list: of the left child that may be the start of the right one, which is made
+ * later, so left comes first.
+ *
+ * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
+ * as high as before. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -136,7 +154,10 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. */
+/* The header of a tree (spec 8.1), behind its mode byte, to d->scratch->trees[0]. It says the range
+ * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
+ * the tree itself is not described in any other way. The first and the last symbol must have a
+ * code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -163,8 +184,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 }
 
 /* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack: then the caller merges, perhaps on the way to
- * somewhere else. root->mask NULL: it is in list. list and spare: lists of n. */
+ * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
+ * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
+ * root->mask NULL: it is in list. list and spare: lists of n. */
 static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
                                      size_t n, lmc__merged *root)
 {

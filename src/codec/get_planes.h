@@ -4,7 +4,7 @@
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/fold.h"
-#include "kernels/root.h"
+#include "kernels/strip.h"
 #include "codec/workspace.h"
 #include "codec/get_list.h"
 
@@ -89,12 +89,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     if (n_more) {
         planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
-        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
-        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_SIZE / width));
+        joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
+        joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(dst, &planes, root.mask ? &root : NULL, n_more ? &joint : NULL, n, width,
-                           rotate, d->ahead);
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(
+        d->k, dst,
+        lmc__join_from(&planes, root.mask ? &root : NULL, n_more ? &joint : NULL, width, rotate), n,
+        d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

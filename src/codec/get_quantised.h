@@ -218,10 +218,10 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < n; i += part) {
-        /* Where F32 go past the caches (d->ahead), the CRC is taken before, so they are made in
+        /* Where F32 go past the caches (d->streaming), the CRC is taken before, so they are made in
          * `wide`; BF16 are made there anyway. */
         uint8_t *const out = dst + i * width;
-        uint8_t *const restored = width == 4 && !d->ahead.data ? out : wide;
+        uint8_t *const restored = width == 4 && !d->streaming.is_on ? out : wide;
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
@@ -253,10 +253,10 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
              exception++)
             memcpy(restored + width * (place - i), head->values + width * exception, width);
         crc = d->k->crc32c(crc, restored, part * width);
-        if (restored != out && d->ahead.data) d->k->stream(out, restored, part * width);
+        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
         else if (restored != out) memcpy(out, restored, part * width);
     }
-    if (d->ahead.data) LMC__FENCE_STREAMS();
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;
 }
 

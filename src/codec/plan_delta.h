@@ -95,7 +95,8 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
         sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
 }
 
-/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+/* Bits saved by merging class c with the next one: what both take, less what one class of all their
+ * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     *m->merged = m->classes[c];
@@ -188,7 +189,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {

@@ -87,6 +87,10 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
+/* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
+ * are valid. A payload that would not be smaller than the elements has size 0: then they are
+ * stored. So dst_cap may be too small in two ways: for the header, or for a block that has to be
+ * stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
                                          const uint8_t *base, enum lmc_dtype dtype,
@@ -128,8 +132,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     return LMC_OK;
 }
 
-/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
- * and the workspace. */
+/* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
+ * stays within the limit and the workspace. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,

@@ -64,12 +64,14 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. */
+/* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
+ * are written where they stand in the payload, also when the lists are made again: the same bytes.
+ */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const uint32_t crc = k->group(&g->lists, block->src, block->base, block->n, block->width,
+    const uint32_t crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                                   g->delta->subtract, grouping);
     unsigned c;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -79,8 +81,9 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return crc;
 }
 
-/* Room for the lists of each class, which count_classes has counted. Returns 0 if there is none,
- * which cannot happen (see workspace.h). */
+/* Room for the lists of each class, whose elements count_classes has counted: together as much as
+ * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
+ * workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -132,7 +135,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping);
+    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */

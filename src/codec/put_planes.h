@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "kernels/root.h"
 #include "kernels/fold.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
@@ -38,13 +37,16 @@ typedef struct lmc__split_block {
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
-    return k->split_root(&split->planes, split->has_root ? &split->root : NULL, block->src,
+    return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
                          block->n, block->width, block->rotate);
 }
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
- * has not, and what may be a constant is better looked at first). Returns 0 if there is no room,
- * which cannot happen (see workspace.h). */
+ * has not, and what may be a constant is better looked at first). The plane's own row becomes the
+ * left list. The plane itself is then never written: it goes from the registers that split it to
+ * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
+ * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
+ * happen (see workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;

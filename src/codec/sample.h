@@ -70,9 +70,10 @@ LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uin
     for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
 }
 
-/* Splits quarters [first, last) of the sample into its planes, from the start on, and returns how
- * many elements that are. Two quarters are often enough, so callers take the rest only where it is
- * wanted. Where the sample is the whole block, all of it belongs to the first quarter. */
+/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
+ * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
+ * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
+ * block, all of it belongs to the first quarter, and the others are empty. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
                                unsigned last, const uint8_t *src, unsigned width, int rotate)
 {

@@ -6,18 +6,32 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
-#include "kernels/root.h"
+#include "kernels/strip.h"
 
-/* -- 6.16 count_classes: the number of elements of base in each class (spec 7.3). Returns the
- * CRC-32C of base. -- */
+/*
+ * Classes of elements (spec 7.3), and count_classes, which counts the elements of base in each:
+ * counts[c] for each class c of the grouping. Returns the CRC-32C of base.
+ *
+ * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
+ * it without a word in the block. The classes are intervals of keys, one behind the other:
+ *
+ *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
+ *   class     |    0    |      1      |       2       |
+ *
+ * Vectors never name a class. They compare 16, 32 or 64 keys at once with the highest key of class
+ * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
+ * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
+ * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ */
 
-/* What an element's class depends on: for bf16 and fp32 the prediction's exponent. */
+/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
+ * seven bits there; its sign follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* classes[key] */
+/* classes[key]: the number of thresholds that the key has reached. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -45,17 +59,26 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     default: call(8);                                                                              \
     }
 
-static uint32_t lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                          size_t n, unsigned width, const lmc__grouping *grouping)
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
-    return lmc__crc32c_scalar(0, base, n * width);
+}
+
+static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                          const uint8_t *base, size_t n, unsigned width,
+                                          const lmc__grouping *grouping)
+{
+    lmc__count_elements(counts, base, n, width, grouping);
+    return k->crc32c(0, base, n * width);
 }
 
 #if LMC__NEON
-/* The keys of 16 elements. */
+/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. */
 LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
 {
     uint8x16_t v[8];
@@ -72,8 +95,7 @@ LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
     return lmc__even_neon(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its
- * key. */
+/* The highest key of each class, in all bytes. */
 LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
                                        const lmc__grouping *grouping)
 {
@@ -83,6 +105,7 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -94,7 +117,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as sums of bytes go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -108,34 +131,24 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
     up_to[n_classes - 1] = i;
-    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-static void lmc__count_only_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                 unsigned width, const lmc__grouping *grouping)
+static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                                        const uint8_t *base, size_t n, unsigned width,
+                                        const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
-}
-static uint32_t lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                        size_t n, unsigned width, const lmc__grouping *grouping)
-{
-    lmc__count_only_neon(counts, base, n, width, grouping);
-    return lmc__crc32c_neon(0, base, n * width);
-}
-static uint32_t lmc__count_classes_neon_only(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                             size_t n, unsigned width,
-                                             const lmc__grouping *grouping)
-{
-    lmc__count_only_neon(counts, base, n, width, grouping);
-    return lmc__crc32c_scalar(0, base, n * width);
+    return k->crc32c(0, base, n * width);
 }
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements. */
+/* The keys of 32 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. */
 LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 {
     __m256i v[8];
@@ -151,8 +164,7 @@ LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
     return lmc__even_avx2(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its
- * key. */
+/* The highest key of each class, in all bytes. */
 LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
                                         const lmc__grouping *grouping)
 {
@@ -162,11 +174,12 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
+/* Strip by strip, so that the bytes which the CRC has read are in the first cache. */
 LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
                                                    const uint8_t *base, size_t n, unsigned width,
                                                    const lmc__grouping *grouping)
 {
-    const size_t strip = LMC__STRIP_SIZE / width;
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
     __m256i b[8], highest[LMC__MAX_CLASSES];
@@ -187,23 +200,26 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
         }
     }
     up_to[n_classes - 1] = i;
-    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX2 static uint32_t lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES],
+LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
+                                                  size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL
     return crc;
 }
 
-/* The keys of 64 elements. */
+/* The keys of 64 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
+ * element; log2(width) times, every other byte is dropped. */
 LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 {
     __m512i v[8];
@@ -219,8 +235,7 @@ LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     return lmc__even_avx512(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes: an element's class is the number of those below its
- * key. */
+/* The highest key of each class, in all bytes. */
 LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
                                             const lmc__grouping *grouping)
 {
@@ -230,6 +245,7 @@ LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
+/* In registers, the CRC as in split_root. */
 LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                        const uint8_t *base, size_t n,
                                                        unsigned width,
@@ -245,30 +261,32 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __m512i keys;
-        lmc__touch_ahead(base, i * width + LMC__SPLIT_AHEAD);
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            LMC__PREFETCH(base + lmc__min(i * width + 64 * p + LMC__SPLIT_AHEAD, n * width));
+            lmc__fetch_ahead_avx512(base, i, n, width, p);
             b[p] = lmc__load_avx512(base + i * width + 64 * p);
             sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512();
+        start = _mm512_setzero_si512(); /* for the first step only */
         keys = lmc__keys_avx512(b, width);
         for (c = 0; c + 1 < n_classes; c++)
             above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
     }
     if (i) crc = lmc__crc_finish(sum, width);
-    lmc__count_classes_body(counts, base + i * width, n - i, width, grouping);
+    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
-LMC__AVX512 static uint32_t lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
+                                                      size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
                                                       const lmc__grouping *grouping)
 {
     uint32_t crc;
+    (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
     LMC__FOR_WIDTHS(LMC__CALL)
 #undef LMC__CALL

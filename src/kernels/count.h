@@ -7,12 +7,13 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* -- 6.4 count_bytes: counts[v] += number of bytes v; on every tier the same. Eight tables, because
- * a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes want
- * the same one. -- */
+/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same. Eight tables,
+ * because a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes
+ * want the same one. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
-    const size_t most = (size_t)8 << 15; /* so that 16 bits suffice */
+    const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
+                                            gets an eighth of them */
     while (n != 0) {
         const size_t part = lmc__min(n, most);
         uint16_t table[8][256];
@@ -39,13 +40,15 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
     }
 }
 
-/* -- 6.5 is_constant: 1 if src[0, n), n > 0, are all equal -- */
+/* is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
+ * successor. */
 static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
-    return memcmp(src, src + 1, n - 1) == 0; /* each byte equals its successor */
+    return memcmp(src, src + 1, n - 1) == 0;
 }
 
-/* -- 6.11 count_ones: number of one bits in mask[0, size) -- */
+/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
+ * word, then all bytes in the top one, by a multiplication. */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -72,8 +75,9 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    ones = (size_t)vaddlvq_u32(
-        sum); /* a lane grows by 128 at most in a step: enough for masks of 2 GiB */
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20 bits
+     */
+    ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
 }

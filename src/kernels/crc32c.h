@@ -7,7 +7,7 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * CRC-32C (Castagnoli; spec 1.2): crc32c(crc, p, size) continues from the CRC of what stands
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
  * before, 0 at the start. The kernels of all tiers give the same.
  *
  * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
@@ -157,14 +157,6 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
     for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
     for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
     return ~(uint32_t)c[0];
-}
-
-/* For strips whose CRC is computed elsewhere. */
-static uint32_t lmc__no_crc(uint32_t crc, const uint8_t *p, size_t size)
-{
-    (void)p;
-    (void)size;
-    return crc;
 }
 
 /*

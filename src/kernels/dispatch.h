@@ -1,18 +1,7 @@
 #pragma once
 #include "base/platform.h"
 #include "kernels/types.h"
-#include "kernels/crc32c.h"
-#include "kernels/split_join.h"
-#include "kernels/count.h"
-#include "kernels/map.h"
-#include "kernels/partition.h"
-#include "kernels/merge.h"
-#include "kernels/flatten.h"
-#include "kernels/fold.h"
-#include "kernels/root.h"
-#include "kernels/classes.h"
-#include "kernels/group.h"
-#include "kernels/grids.h"
+#include "kernels/tiers.h"
 
 #if LMC__X86
 #include <cpuid.h>
@@ -21,94 +10,10 @@
 #include <sys/auxv.h>
 #endif
 
-#define LMC__SCALAR_GRIDS                                                                          \
-    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
-        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__look_up_scalar,             \
-        lmc__join_symbols_scalar, lmc__cut_symbols_scalar, lmc__stream_scalar
-#if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
-        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, look_up,                 \
-        lmc__join_symbols_##isa, lmc__cut_symbols_##isa, stream
-#else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
-#endif
-
-static const lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,        lmc__crc32c_scalar,    lmc__split_scalar,
-    lmc__split_root_scalar, lmc__join_root_scalar, lmc__is_constant_scalar,
-    lmc__map_scalar,        lmc__partition_scalar, lmc__merge_scalar,
-    lmc__flatten_scalar,    lmc__unflatten_scalar, lmc__count_ones_scalar,
-    lmc__fold_scalar,       lmc__unfold_scalar,    lmc__count_classes_scalar,
-    lmc__group_scalar,      lmc__ungroup_scalar,   LMC__SCALAR_GRIDS};
-#if LMC__NEON
-static const lmc__kernels lmc__kernels_neon =
-    {/* with the CRC-32 instructions */
-     LMC_TIER_NEON,           lmc__crc32c_neon,
-     lmc__split_neon,         lmc__split_root_neon,
-     lmc__join_root_neon,     lmc__is_constant_scalar,
-     lmc__map_neon,           lmc__partition_neon,
-     lmc__merge_neon,         lmc__flatten_neon,
-     lmc__unflatten_neon,     lmc__count_ones_neon,
-     lmc__fold_neon,          lmc__unfold_neon,
-     lmc__count_classes_neon, lmc__group_neon,
-     lmc__ungroup_neon,       LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
-static const lmc__kernels lmc__kernels_neon_only = {
-    LMC_TIER_NEON,
-    lmc__crc32c_scalar,
-    lmc__split_neon,
-    lmc__split_root_neon_only,
-    lmc__join_root_neon_only,
-    lmc__is_constant_scalar,
-    lmc__map_neon,
-    lmc__partition_neon,
-    lmc__merge_neon,
-    lmc__flatten_neon,
-    lmc__unflatten_neon,
-    lmc__count_ones_neon,
-    lmc__fold_neon,
-    lmc__unfold_neon,
-    lmc__count_classes_neon_only,
-    lmc__group_neon_only,
-    lmc__ungroup_neon_only,
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
-#endif
-#if LMC__SIMDE
-/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
-static const lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,        lmc__crc32c_scalar,   lmc__split_scalar,
-    lmc__split_root_simde, lmc__join_root_simde, lmc__is_constant_scalar,
-    lmc__map_scalar,       lmc__partition_avx2,  lmc__merge_simde,
-    lmc__flatten_avx2,     lmc__unflatten_avx2,  lmc__count_ones_scalar,
-    lmc__fold_avx2,        lmc__unfold_avx2,     lmc__count_classes_scalar,
-    lmc__group_scalar,     lmc__ungroup_scalar,  LMC__SCALAR_GRIDS};
-#endif
-#if LMC__X86
-static const lmc__kernels lmc__kernels_avx2 = {
-    LMC_TIER_AVX2,           lmc__crc32c_avx2,
-    lmc__split_avx2,         lmc__split_root_avx2,
-    lmc__join_root_avx2,     lmc__is_constant_scalar,
-    lmc__map_avx2,           lmc__partition_avx2,
-    lmc__merge_avx2,         lmc__flatten_avx2,
-    lmc__unflatten_avx2,     lmc__count_ones_avx2,
-    lmc__fold_avx2,          lmc__unfold_avx2,
-    lmc__count_classes_avx2, lmc__group_avx2,
-    lmc__ungroup_avx2,       LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
-static const lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,           lmc__crc32c_avx512,
-    lmc__split_avx512,         lmc__split_root_avx512,
-    lmc__join_root_avx512,     lmc__is_constant_scalar,
-    lmc__map_avx512,           lmc__partition_avx512,
-    lmc__merge_avx512,         lmc__flatten_avx512,
-    lmc__unflatten_avx512,     lmc__count_ones_avx512,
-    lmc__fold_avx512,          lmc__unfold_avx512,
-    lmc__count_classes_avx512, lmc__group_avx512,
-    lmc__ungroup_avx512,       LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
-#endif
+/*
+ * Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library.
+ */
 
 /* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
  * relaxed atomics do. */

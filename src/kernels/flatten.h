@@ -7,7 +7,22 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* -- 6.9 flatten: depth lists of n bits, most significant first: the bits of src[i] - first -- */
+/*
+ * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
+ * element is a number of so many bits, and the node is `depth` bit planes, the most significant
+ * first, of ceil(n / 8) bytes each:
+ *
+ *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
+ *     plane 0         1 0 1 0 ...
+ *     plane 1         0 1 1 0 ...
+ *     plane 2         1 0 1 0 ...
+ *
+ * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
+ * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
+ * 2^depth entries. Both go through the planes once for each vector of elements; a plane is shifted
+ * out of, or into, the bytes of that vector.
+ */
+
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                 unsigned depth)
 {
@@ -16,8 +31,8 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 8) {
-        uint64_t v = lmc__load64(src + i) -
-                     low; /* no borrow between the bytes that count: src[i] >= first */
+        /* no borrow between the bytes that count: src[i] >= first */
+        uint64_t v = lmc__load64(src + i) - low;
         if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
         for (d = 0; d < depth; d++)
             bits[d * row + (i >> 3)] =
@@ -25,7 +40,6 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     }
 }
 
-/* -- 6.10 unflatten: the inverse; dst[i] = symbols[index]; dst is a list -- */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -105,8 +119,9 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        v = _mm256_sll_epi16(v, up); /* the top one of the depth bits to bit 7; what crosses into a
-                                        neighbour is below */
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
+         */
+        v = _mm256_sll_epi16(v, up);
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
@@ -123,27 +138,27 @@ LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, si
                                            const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
+    const __m256i three = _mm256_set1_epi8(3);
     __m256i table[4];
     uint8_t padded[64];
     size_t i;
     unsigned d, t;
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    for (t = 0; t < 4; t++)
-        table[t] = _mm256_broadcastsi128_si256(
-            _mm_loadu_si128((const __m128i *)(const void *)(padded + 16 * t)));
+    for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
     for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_setzero_si256(), out, row_of;
-        LMC__UNROLL for (d = 0; d < depth; d++)
+        const uint8_t *plane = bits;
+        __m256i v = _mm256_setzero_si256(), out;
+        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         { /* v = 2 v + bit */
-            const uint32_t m = n - i >= 32 ? lmc__load32(bits + d * row + i / 8)
-                                           : (uint32_t)lmc__load_mask(bits + d * row, i, n);
+            uint32_t m;
+            if (d >= depth) break;
+            m = n - i >= 32 ? lmc__load32(plane + i / 8) : (uint32_t)lmc__load_mask(plane, i, n);
             v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
         }
-        out =
-            _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: v < 64, bit 7 is clear */
+        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
         if (depth > 4) {
-            row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+            const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), three);
             LMC__UNROLL for (t = 1; t < 4; t++) out =
                 lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
                                 _mm256_shuffle_epi8(table[t], v), out);
@@ -155,8 +170,7 @@ LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, si
 LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                           const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) {
-    case 1: lmc__unflatten_body_avx2(dst, bits, n, symbols, 1); break;
+    switch (depth) { /* what is a constant is faster by 5 %, by 15 % for 2 */
     case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
@@ -200,12 +214,14 @@ LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 64) {
+        const uint8_t *plane = bits;
         __m512i v = _mm512_setzero_si512();
-        LMC__UNROLL for (d = 0; d < depth; d++)
+        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         {
-            const __mmask64 m = n - i >= 64 ? lmc__load64(bits + d * row + i / 8)
-                                            : lmc__load_mask(bits + d * row, i, n);
-            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d))));
+            __mmask64 m;
+            if (d >= depth) break;
+            m = n - i >= 64 ? lmc__load64(plane + i / 8) : lmc__load_mask(plane, i, n);
+            v = _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8((char)(1u << (depth - 1 - d))));
         }
         _mm512_storeu_si512(dst + i, _mm512_permutexvar_epi8(v, table));
     }
@@ -214,13 +230,7 @@ LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits
 LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) { /* constant depths, so that the bits stay in registers */
-    case 2: lmc__unflatten_body_avx512(dst, bits, n, symbols, 2); break;
-    case 3: lmc__unflatten_body_avx512(dst, bits, n, symbols, 3); break;
-    case 4: lmc__unflatten_body_avx512(dst, bits, n, symbols, 4); break;
-    case 5: lmc__unflatten_body_avx512(dst, bits, n, symbols, 5); break;
-    case 6: lmc__unflatten_body_avx512(dst, bits, n, symbols, 6); break;
-    default: lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
-    }
+    if (depth == 2) lmc__unflatten_body_avx512(dst, bits, n, symbols, 2);
+    else lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
 }
 #endif

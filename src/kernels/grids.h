@@ -6,18 +6,33 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* -- 6.19 grids: elements that are quantised (spec 7.6). Elements are the bits of F32,
- * little-endian; symbols are 16 bits -- */
+/*
+ * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
+ * is the element +0. Elements are the bits of F32, little-endian.
+ *
+ *     restore   symbols to elements     rows: all n elements have one scale
+ *     quantize  elements to symbols     updates: each has the scale that its prediction gives
+ *
+ *     linear    element = q * scale                      q = grid->min + symbol - 1
+ *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ * if there is one, is the lowest bit of symbol - 1
+ *
+ * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly.
+ *
+ * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
+ * bits (its lower half is zero).
+ */
 
-/* The scale that an element's prediction gives. */
+/* The scale that an element's prediction gives: about its square root times a constant, since half
+ * of a float's bits is its root's but for the exponent's bias. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
     p &= 0x7FFFFFFF;
     half = (int32_t)((p > grid->floor ? p : grid->floor) >> 1) + grid->bias;
-    half = half<(int32_t)LMC__MIN_SCALE ? (int32_t)LMC__MIN_SCALE : half>(int32_t) LMC__MAX_SCALE
-               ? (int32_t)LMC__MAX_SCALE
-               : half;
+    if (half < (int32_t)LMC__MIN_SCALE) half = (int32_t)LMC__MIN_SCALE;
+    if (half > (int32_t)LMC__MAX_SCALE) half = (int32_t)LMC__MAX_SCALE;
     return (uint32_t)half & 0xFFFF0000u;
 }
 
@@ -28,7 +43,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     uint32_t bits;
     memcpy(&g, &scale, 4);
     product =
-        q * g; /* 16 bits times 8: exact in any rounding mode, any precision, never subnormal */
+        q * g; /* 16 bits times 8: exact in any rounding mode and precision, never subnormal */
     memcpy(&bits, &product, 4);
     return bits;
 }
@@ -36,19 +51,18 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
-    const int64_t v = (int64_t)scale +
-                      ((int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t)) * grid->step;
+    const int64_t q = (int64_t)grid->min + (int64_t)(grid->is_signed ? t >> 1 : t);
+    int64_t v = (int64_t)scale + q * grid->step;
     if (symbol == 0) return 0;
-    return (uint32_t)(v<(int64_t)LMC__MIN_SCALE ? (int64_t)LMC__MIN_SCALE : v>(int64_t)
-                              LMC__MAX_LOG_SCALE
-                          ? (int64_t)LMC__MAX_LOG_SCALE
-                          : v) |
-           sign;
+    if (v < (int64_t)LMC__MIN_SCALE) v = (int64_t)LMC__MIN_SCALE;
+    if (v > (int64_t)LMC__MAX_LOG_SCALE) v = (int64_t)LMC__MAX_LOG_SCALE;
+    return (uint32_t)v | sign;
 }
 
-/* Magnitude over scale as the nearest F32, to the nearest integer, halves up; 65536 if that is
- * less. What IEEE division gives, in integers: on no machine and under no option of a compiler may
- * it be another. */
+/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
+ * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
+ * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
+ * rounding; ties are exact divisions only, and go to the even neighbour. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -66,6 +80,7 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
     return m < 65536 ? m : 65536;
 }
 
+/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
@@ -90,8 +105,8 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
         (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* what is beyond the largest point would move by more than half a
-                                  step */
+        return LMC__EXCEPTION; /* beyond the outmost points it would move by more than half a step
+                                */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 

@@ -4,7 +4,11 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* -- 6.6 map: dst[i] = table[src[i]]; dst == src is legal -- */
+/*
+ * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal. Both are exact. Encoders
+ * map symbols to ranks, the order of their leaves, and partition these.
+ */
+
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -21,8 +25,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 
 #if LMC__NEON
 
-/* Four look-ups of 64 entries each: tbl gives 0, tbx keeps what was there, for places out of range.
- */
+/* Four look-ups of 64 entries each, by places less 0, 64, 128, 192. For places out of range tbl
+ * gives 0, and tbx keeps what was there: so each place counts once. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -40,14 +44,24 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* A table of 256 entries in rows of 16. Ranks (section 8.2) are permutations in which most rows
- * just count up: there the distance between an entry and its place is the same throughout. One
- * shuffle finds each row's distance, one more for each other row corrects it. */
+/*
+ * AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
+ * which most rows just count up: there the distance between an entry and its place is the same
+ * throughout.
+ *
+ *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
+ *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
+ *     distance  05 in all          F2, corrected by   10 in all
+ *               the row            00 12 FC 11 ...
+ *
+ * One shuffle, by a place's upper half, finds its row's distance. One more for each row that needs
+ * it, by the lower half, adds the corrections. All sums are modulo 256.
+ */
 typedef struct lmc__rows {
-    uint8_t distance[16]; /* of the row's first entry */
+    uint8_t distance[16]; /* of each row's first entry from its place */
     unsigned n;           /* rows to correct */
-    uint8_t first[16];    /* where they start */
-    uint8_t more[16][16]; /* what is added there */
+    uint8_t first[16];    /* places where they start */
+    uint8_t more[16][16]; /* what is added there: entry - place - distance */
 } lmc__rows;
 
 LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
@@ -71,8 +85,9 @@ LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
     unsigned i;
-    for (i = 0; i < rows->n; i++) { /* a shuffle gives 0 for places with bit 7 set, which here those
-                                       of other rows get */
+    for (i = 0; i < rows->n; i++) {
+        /* v ^ first is below 16 in this row only; 0x70 more, saturated, sets bit 7 of all others,
+         * for which a shuffle gives 0 */
         const __m256i place = _mm256_adds_epu8(
             _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
         out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
@@ -94,7 +109,7 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #endif
 
 #if LMC__X86
-/* Four look-ups of 64 entries each; bit 6 of a byte chooses within a pair, bit 7 the pair. */
+/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. */
 LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
@@ -107,7 +122,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 {
     __m512i t[4];
     size_t i;
-    for (i = 0; i < 4; i++) t[i] = _mm512_loadu_si512(table + 64 * i);
+    for (i = 0; i < 4; i++) t[i] = lmc__load_avx512(table + 64 * i);
     for (i = 0; i < n; i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (n - i)) - 1;
         _mm512_mask_storeu_epi8(dst + i, valid,

@@ -8,8 +8,20 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* -- 6.8 merge: the inverse. dst[i] = the next element of left or right, as bit i of mask says. dst
- * is a list. -- */
+/*
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
+ * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * list, mask is read exactly.
+ *
+ *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
+ *     left   3 4 4 1
+ *     right  9 8 9 7
+ *     dst    3 9 4 4 8 9 1 7
+ *
+ * An element's place is the number of mask bits of its kind before it. All tiers find the places of
+ * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
+ */
+
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -44,8 +56,11 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Elements [16 j, 16 j + 16) of a step of 64. counts: number of ones in each byte of m; ones: of
- * all up to it. A macro: clang wants the number of a lane to be a literal. */
+/* Elements [16 j, 16 j + 16) of a step of 64: both sides' next 16 bytes are in x, and one look-up
+ * among the 32 takes the right ones. The tables have the places of eight elements; those of the
+ * second eight depend on the number c of ones in the first: lmc__merge_high has them so that |high
+ * - c| corrects both kinds. counts: ones in each byte of m; ones: in all up to it. A macro, for
+ * clang wants the number of a lane to be a literal. */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -78,7 +93,7 @@ LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t 
     }
 }
 
-/* Between two constants: each bit to a byte, which chooses. */
+/* Between two constants each bit, spread to a byte, chooses. */
 static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
                              uint8_t right)
 {
@@ -104,23 +119,27 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 #if LMC__AVX2_TEXT
 
-/* 32 elements, in halves of 16, for byte shuffles see no more: an element's place in its list is
- * the number of those before it that come from the same one. Without tables: twice 16 shuffles by 8
- * bytes cost more. */
+/* 32 elements, in halves of 16, for byte shuffles see no more. With the mask's bits as bytes 0 or
+ * -1, sums up to each element give minus the number of ones up to it, itself included, s:
+ *
+ *     an element of the left   is number i + s     of its half's (no ones of its own)
+ *     one of the right         is number -s - 1 = ~s
+ *
+ * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
 LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l,
                                           __m256i r, int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m256i one = lmc__spread_bits_avx2(m);
-    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
-    __m256i sum = one; /* minus the number of ones up to here */
+    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF); /* ones in the first half */
+    __m256i sum = one;
     if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
     if (left_list)
         l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
     if (right_list)
         r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
-                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1))); /* -sum - 1 */
+                                _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
 
@@ -153,6 +172,7 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
+/* vpexpandb is the merge of one side. */
 LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
                                               __m512i l, __m512i r, int left_list, int right_list)
 {
@@ -195,7 +215,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants, the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {

@@ -7,9 +7,24 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* -- 6.7 partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to
- * the list right, in order. left and right may each be NULL (not wanted); left may be src. Unused
- * bits of the last mask byte are zero. Returns the number of ones. -- */
+/*
+ * partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the
+ * list right, in order. One node of a mask tree, encoded.
+ *
+ *     src    3 9 4 4 8 9 1 7        split 7
+ *     mask   0 1 0 0 1 1 0 1
+ *     left   3 4 4 1
+ *     right  9 8 9 7
+ *
+ * src is a list. left and right may each be NULL (not wanted); left may be src, for it never
+ * overtakes it. mask is written exactly; unused bits of its last byte are zero. Returns the number
+ * of ones.
+ *
+ * All tiers sort a group of elements in a register by its mask, then store both parts in full
+ * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
+ * the end lies in the slack of the list.
+ */
+
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -31,7 +46,9 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 
 #if LMC__NEON
 
-/* A step of 64 elements, of which n count. Returns the number of ones. */
+/* A step of 64 elements, of which n count. Returns the number of ones. Eight elements at a time are
+ * sorted by a shuffle from lmc__sort_places: zeros to the lower half, ones to the upper. Where the
+ * eight stores of a side go is known before the first, by one multiplication, so none waits. */
 LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
                                          const uint8_t *src, size_t n, unsigned split,
                                          int want_left, int want_right)
@@ -45,7 +62,7 @@ LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *
                              n);
     const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
     const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) *
-                          LMC__ONES8; /* byte j: of bytes 0 .. j of m; so no store waits */
+                          LMC__ONES8; /* byte j: the ones of bytes 0 .. j of m */
     unsigned j;
     lmc__store_mask_neon(mask, m8, n);
     if (!want_left && !want_right) return (size_t)(ones >> 56);
@@ -99,8 +116,8 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
     if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* 32 elements, those in m to the right, behind n_left and n_right others. Returns how many there
- * are now on the right. */
+/* 32 elements, those in m to the right, behind n_left and n_right others: by eights, as on NEON.
+ * Returns how many there are now on the right. */
 LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
                                              size_t n_right, __m256i v, uint32_t m)
 {
@@ -150,9 +167,9 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
 #endif
 
 #if LMC__X86
-/* vpcompressb to a register and a full store: the form with a memory operand is microcoded on Zen
- * 4, and the zero-masked one waits for the old value of its destination, so the merge-masked one is
- * used. */
+/* vpcompressb sorts 64 elements at once, to a register, and a full store follows: the form with a
+ * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
+ * destination there; so the merge-masked one is used, whose other bytes do not matter. */
 LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                  const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)

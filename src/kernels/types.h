@@ -2,10 +2,18 @@
 #include "base/platform.h"
 
 /*
- * A kernel takes pointers and counts, knows no format and cannot fail. The scalar functions define
- * the meaning. *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind
- * their end: kernels may read, and where they write a list also write, that far beyond it.
- * Everything else is read and written exactly. */
+ * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
+ * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
+ * byte by byte.
+ *
+ * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
+ * kernels may read, and where they write a list also write, that far beyond it, so that the last
+ * vector needs no care. Everything else is read and written exactly.
+ *
+ * Three of these types are knowledge of the format that kernels share, because they compute what
+ * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
+ * is that of spec 7.6.
+ */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
@@ -34,12 +42,14 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* Bytes that will be read next, if data is not NULL: then what is made from this block is so large
- * that it will not stay in the caches. */
-typedef struct lmc__ahead {
-    const uint8_t *data;
-    size_t size;
-} lmc__ahead;
+/* What a decoding kernel knows of the memory around its block. */
+typedef struct lmc__streaming {
+    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
+                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    size_t next_size;    /* 0: not known, or in the caches anyway */
+} lmc__streaming;
+static const lmc__streaming lmc__no_streaming = {0, NULL, 0};
 
 /* And back: a plane that is yet to be merged; `row` is a list to do that in. */
 typedef struct lmc__merged {
@@ -73,6 +83,28 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
     joint->high = joint->low = NULL;
 }
 
+/* What the elements of a block are joined of. */
+typedef struct lmc__join_source {
+    const lmc__const_planes *planes;
+    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__joint *joint; /* how the two top planes are yet to be unfolded; or NULL */
+    unsigned width;          /* bytes of an element */
+    int rotate;              /* rotate each to the right by one bit */
+} lmc__join_source;
+
+LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
+                                            const lmc__merged *root, const lmc__joint *joint,
+                                            unsigned width, int rotate)
+{
+    lmc__join_source source;
+    source.planes = planes;
+    source.root = root;
+    source.joint = joint;
+    source.width = width;
+    source.rotate = rotate;
+    return source;
+}
+
 /* How elements are told apart by their prediction (spec 7.3). */
 #define LMC__MAX_CLASSES 8u
 typedef struct lmc__grouping {
@@ -90,7 +122,7 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
-/* Grids (6.19). */
+/* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
 #define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
@@ -105,17 +137,21 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
+/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+ * at the ends of a block with the kernels of that table, which is the one they are from. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+    void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
+                 int rotate);
+    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
+                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                           int rotate);
+    uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                          size_t n, lmc__streaming streaming);
+    int (*is_constant)(const uint8_t *src, size_t n);
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   int rotate);
-    uint32_t (*split_root)(const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
-                           size_t n, unsigned width, int rotate);
-    uint32_t (*join_root)(uint8_t *dst, const lmc__const_planes *planes, const lmc__merged *root,
-                          const lmc__joint *joint, size_t n, unsigned width, int rotate,
-                          lmc__ahead ahead);
-    int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);
@@ -128,13 +164,15 @@ typedef struct lmc__kernels {
                  size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
                    size_t first, size_t n, const lmc__joint *joint);
-    uint32_t (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                              unsigned width, const lmc__grouping *grouping);
-    uint32_t (*group)(const lmc__classes *classes, const uint8_t *src, const uint8_t *base,
-                      size_t n, unsigned width, int subtract, const lmc__grouping *grouping);
-    uint32_t (*ungroup)(uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
-                        unsigned width, int subtract, const lmc__grouping *grouping,
-                        lmc__ahead ahead);
+    uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
+                              const uint8_t *base, size_t n, unsigned width,
+                              const lmc__grouping *grouping);
+    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                        const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
+                        const lmc__grouping *grouping, lmc__streaming streaming);
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
@@ -144,10 +182,10 @@ typedef struct lmc__kernels {
     size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
                                size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 } lmc__kernels;

@@ -330,7 +330,6 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             lmc__snapshot_job *const block_job = lmc__job_at(c, i);
             lmc__job *const job = &block_job->job;
             const uint64_t at = block * run->block_size;
-            const size_t encoded_size = (size_t)(block_at[block + 1] - block_at[block]);
             job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
@@ -347,10 +346,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
             block_job->is_written = 0;
             block_job->n_pieces = 0;
-            job->ahead.data = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size
-                                  ? job->src + encoded_size
-                                  : NULL;
-            job->ahead.size = 0;
+            job->streaming = lmc__no_streaming;
+            job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));

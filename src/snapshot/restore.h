@@ -305,8 +305,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->dst = out->data + out->size;
     job->skip = 0;
     job->keep = size;
-    job->ahead.data = NULL;
-    job->ahead.size = 0;
+    job->streaming = lmc__no_streaming;
     block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {

@@ -29,7 +29,7 @@
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
-    static const lmc__ahead nothing = {NULL, 0};
+    static const lmc__streaming off = {0, NULL, 0};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
     enum lmc_status status;
@@ -53,7 +53,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
-    status = lmc__decode_block(c->wave.k, dst, nothing, c->in[0].data, &info,
+    status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
     return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN

@@ -64,11 +64,11 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     job->skip = start < t->first ? (size_t)(t->first - start) : 0;
     job->keep = (size_t)lmc__min64(job->info.size - job->skip, t->last - (start + job->skip));
     job->dst = t->dst + (size_t)(start + job->skip - t->first);
-    job->ahead.data = NULL;
-    job->ahead.size = 0;
+    job->streaming = lmc__no_streaming;
     if (t->last - t->first >= LMC__STREAM_FROM && job->keep == job->info.size) {
-        job->ahead.data = t->src + t->used;
-        job->ahead.size = lmc__min(t->src_size - t->used, job->info.encoded_size);
+        job->streaming.is_on = 1;
+        job->streaming.next = t->src + t->used;
+        job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
     }
     /* the prediction before the workspace, for with one that is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);

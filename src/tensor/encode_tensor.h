@@ -39,7 +39,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place. */
+/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
+ * before it ends, which is never above where it lies. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -60,9 +61,11 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
     else lmc__encode_task(&t->wave, index - 1, worker);
 }
 
-/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots from
- * `place` on; the last one gets what room there is, if that is the first of all. Returns their
- * number, 1 at least. */
+/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
+ * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
+ * ends before that, the wave does; but its first block always gets what room there is, because it
+ * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
+ * the number of jobs, 1 at least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -91,8 +94,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed: also of one block each.
- */
+/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
+ * there is nothing to move. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
@@ -108,7 +111,8 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
     return LMC_OK;
 }
 
-/* Waves that are made in the slots of their blocks, while the one before is packed. */
+/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
+ * both are needed at once, hence two sets that take turns. The last wave is packed alone. */
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;

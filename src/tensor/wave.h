@@ -28,11 +28,11 @@ typedef struct lmc__job {
     const lmc__quant_params *quant;
     uint64_t first_element;
 
-    /* Decoding. info: of its header. ahead: what the memory is going to be asked for next. Only
+    /* Decoding. info: of its header. Only
      * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
      * else in the worker's workspace, and copied. */
     lmc_block_info info;
-    lmc__ahead ahead;
+    lmc__streaming streaming;
     size_t skip, keep;
 
     lmc_position position;
@@ -114,8 +114,8 @@ static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsi
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
     const int is_whole = job->keep == job->info.size;
     uint8_t *content = is_whole ? job->dst : ws + wave->workspace_size - wave->temp_size;
-    job->status = lmc__decode_block(wave->k, content, job->ahead, job->src, &job->info, job->base,
-                                    ws, wave->workspace_size - wave->temp_size);
+    job->status = lmc__decode_block(wave->k, content, job->streaming, job->src, &job->info,
+                                    job->base, ws, wave->workspace_size - wave->temp_size);
     if (job->status == LMC_OK && !is_whole) memcpy(job->dst, content + job->skip, job->keep);
     return content;
 }

@@ -1,0 +1,368 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+#include "kernels/crc32c.h"
+#include "kernels/split_join.h"
+#include "kernels/count.h"
+#include "kernels/merge.h"
+#include "kernels/fold.h"
+#include "kernels/strip.h"
+
+/*
+ * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
+ * split_root:
+ *
+ *   source->planes->row[0 .. width)
+ *     |
+ *     |   row[root->plane], if root is not NULL, is yet to be made:
+ *     |     root->mask, left, right --merge--> bytes of the plane
+ *     |   if joint is not NULL, the two top planes are:
+ *     |     symbols (the top row, as just merged) and joint->packed --unfold--> both planes
+ *     |
+ *     +--join, rotated to the right if source->rotate--> dst --crc32c--> the result
+ *
+ * dst gets exactly n * width bytes. root->row, joint->high and joint->low are lists of a strip, or
+ * of n elements if that is less, to work in. The row of a plane that is yet to be made is not
+ * looked at. If streaming.is_on, dst is written past the caches where the tier can. */
+
+/* What is left of a side when `used` bytes of its list are. */
+LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
+{
+    if (side.list) side.list += used;
+    return side;
+}
+
+/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
+ * Returns that number for the next strip. */
+static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
+                              size_t i, size_t m, size_t n_right)
+{
+    const lmc__merged *const root = source->root;
+    const lmc__joint *const joint = source->joint;
+    const unsigned width = source->width;
+    lmc__const_planes strip;
+    unsigned p;
+    for (p = 0; p < width; p++) strip.row[p] = source->planes->row[p] + i;
+    if (root) {
+        const uint8_t *const mask = root->mask + i / 8;
+        k->merge(root->row, mask, m, lmc__rest_of_side(root->left, i - n_right),
+                 lmc__rest_of_side(root->right, n_right));
+        strip.row[root->plane] = root->row;
+        n_right += k->count_ones(mask, (m + 7) / 8);
+    }
+    if (joint) {
+        k->unfold(joint->high, joint->low, strip.row[width - 1], joint->packed, i, m, joint);
+        strip.row[width - 1] = joint->high;
+        strip.row[width - 2] = joint->low;
+    }
+    k->join(dst, &strip, m, width, source->rotate);
+    return n_right;
+}
+
+/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
+ * tiers end with. */
+static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
+                                 const lmc__join_source *source, size_t n, lmc__progress done)
+{
+    const unsigned width = source->width;
+    size_t i, m, n_right = 0;
+    if (source->root && done.n < n) n_right = k->count_ones(source->root->mask, done.n / 8);
+    for (i = done.n; i < n; i += m) {
+        m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
+        n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
+        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+    }
+    return done.crc;
+}
+
+/* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */
+static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                                      size_t n, lmc__streaming streaming)
+{
+    (void)streaming;
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress());
+}
+
+#if LMC__X86
+/*
+ * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
+ * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
+ * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
+ * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ *
+ *   strip                 0        1        2             last
+ *   made in buffer        0        1        0             last % 2
+ *
+ *   make             |----0---|----1---|----2---|- ... --|--last--|
+ *   drain                     |----0---|----1---|- ...            |--last--|
+ *                    lmc__join_ \__ this function's loop ________/ \_ after it
+ *                    strip
+ *
+ * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
+ * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ *
+ *   strip s in its buffer      |(head)|            ...                    |slack|
+ *   copied to dst + head              |  vector | vector | ... | vector      |
+ *
+ * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
+ * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
+ * s, long before the last step of draining reads it. At both ends plain stores that may overlap
+ * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
+ * is streamed, and its last 32 bytes are stored where they belong. */
+
+/* Bytes behind a strip in its buffer: 32 of slack, and so many that the two buffers do not lie at a
+ * multiple of 4 KiB from each other: a load from one would wait for a store to the other whose
+ * address has the same lowest 12 bits. */
+#define LMC__STRIP_GAP 1024u
+typedef struct lmc__strip_buffers {
+    uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
+} lmc__strip_buffers;
+
+/* A side of a merge in steps. A constant is a list of 32 equal bytes that never goes on: how far a
+ * step would go is masked, with no bits for constants, all bits for lists. */
+typedef struct lmc__side_cursor {
+    const uint8_t *at;
+    size_t mask;
+} lmc__side_cursor;
+
+LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, uint8_t constant[32])
+{
+    lmc__side_cursor cursor;
+    lmc__store_avx2(constant, lmc__splat_avx2(side.value));
+    cursor.at = side.list ? side.list + used : constant;
+    cursor.mask = side.list ? ~(size_t)0 : 0;
+    return cursor;
+}
+
+/* Copies to an aligned place: `at` bytes behind out, `width` vectors. */
+LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
+                                        unsigned width)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) _mm256_stream_si256(
+        (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
+}
+
+/* All whole strips, of which there is one at least; the root, if any, is the top plane, and there
+ * is no joint. */
+LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
+                                                    const lmc__join_source *source, size_t n,
+                                                    unsigned width, int rotate,
+                                                    lmc__streaming streaming,
+                                                    lmc__strip_buffers *buffers)
+{
+    const size_t strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
+    const lmc__merged *const root = source->root;
+    const lmc__const_planes rows = *source->planes;
+    const __m256i zero = _mm256_setzero_si256();
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    const uint8_t *mask = NULL;
+    uint8_t *from, *to = buffers->strip[0], constant[2][32];
+    lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
+    lmc__progress done;
+    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, strip, 0);
+    __m256i v[8];
+    unsigned p;
+    lmc__store_avx2(dst, lmc__load_avx2(to));
+    if (root) {
+        mask = root->mask;
+        left = lmc__open_side_avx2(root->left, strip - n_right, constant[0]);
+        right = lmc__open_side_avx2(root->right, n_right, constant[1]);
+    }
+    for (i = strip; i + strip <= n; i += strip) {
+        uint8_t *const out = dst + (i - strip) * width + head;
+        from = to;
+        to = buffers->strip[i / strip & 1];
+        for (j = 0; j < strip; j += 32) {
+            const size_t at = j * width, out_at = (i - strip) * width + at;
+            /* Fetch what is read next at the speed of what is written now: it is compressed, and
+             * so the shorter of the two. */
+            lmc__touch_ahead(dst, out_at);
+            if (out_at < streaming.next_size) {
+                lmc__touch_ahead(streaming.next, out_at);
+                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 32 * p, streaming.next_size));
+            }
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            if (root) {
+                const uint32_t m = lmc__load32(mask + (i + j) / 8);
+                const size_t ones = (size_t)_mm_popcnt_u64(m);
+                v[width - 1] = lmc__merge_step_avx2(m, left.at, right.at, zero, zero, 1, 1);
+                left.at += (32 - ones) & left.mask;
+                right.at += ones & right.mask;
+            } else {
+                v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
+            }
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
+            if (width >= 8) lmc__join_step_avx2(v, width, 4);
+            if (width >= 4) lmc__join_step_avx2(v, width, 2);
+            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            if (rotate)
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + at + 32 * p, v[p]);
+            if (j == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+            lmc__copy_stream_avx2(out, from + head, at, width);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
+        lmc__copy_stream_avx2(dst + (i - strip) * width + head, to + head, j, 1);
+    lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
+    done.n = i;
+    done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    return done;
+}
+
+/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
+ * plane. */
+LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
+                                              lmc__join_source source, size_t n,
+                                              lmc__streaming streaming)
+{
+    const unsigned width = source.width;
+    const int rotate = source.rotate;
+    lmc__progress done = lmc__no_progress();
+    lmc__strip_buffers buffers;
+    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+        (!source.root || source.root->plane == width - 1))
+        switch (width) {
+#define LMC__CALL(w)                                                                               \
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, rotate, streaming, &buffers)
+        case 1: LMC__CALL(1); break;
+        case 2: LMC__CALL(2); break;
+        case 4: LMC__CALL(4); break;
+        default: LMC__CALL(8);
+#undef LMC__CALL
+        }
+    return lmc__join_strips(k, dst, &source, n, done);
+}
+
+/* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
+ * across packed_size, which is no multiple of 64, each is looked up. */
+LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
+{
+    const uint8_t *const packed = joint->packed;
+    const size_t packed_size = joint->packed_size;
+    uint8_t bytes[64];
+    unsigned p;
+    if (i + 64 <= packed_size) return lmc__load_avx512(packed + i);
+    if (i >= packed_size)
+        return joint->extra == 1 ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
+                                 : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
+    for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(packed, i + p, joint);
+    return lmc__load_avx512(bytes);
+}
+
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane, and so it is if there
+ * is a joint. CRC as in split_root, streams as in strip.h. */
+LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
+                                                        const lmc__join_source *source, size_t n,
+                                                        unsigned width, int rotate,
+                                                        lmc__streaming streaming, int streams,
+                                                        int has_root, int has_joint)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const lmc__merged *const root = has_root ? source->root : NULL;
+    const lmc__joint *const joint = has_joint ? source->joint : NULL;
+    const lmc__const_planes rows = *source->planes; /* a copy, which no store of bytes can change */
+    const size_t per_element = lmc__next_per_element(streaming, n);
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    __m512i sum[8], v[8], start = lmc__crc_start(0), l = start, r = start;
+    const uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    lmc__progress done = lmc__no_progress();
+    size_t i;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    if (has_root) {
+        mask = root->mask;
+        left = root->left.list;
+        right = root->right.list;
+        l = _mm512_set1_epi8((char)root->left.value);
+        r = _mm512_set1_epi8((char)root->right.value);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        lmc__touch_ahead(dst, i * width);
+        if (streams) lmc__fetch_next_avx512(streaming, i, per_element);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx512(rows.row[p] + i);
+        if (has_root) {
+            const uint64_t m = lmc__load64(mask + i / 8);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            v[width - 1] =
+                lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
+            if (left) left += 64 - ones;
+            if (right) right += ones;
+        } else {
+            v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
+        }
+        if (width >= 2 && has_joint) {
+            v[width - 2] = lmc__load_packed_avx512(joint, i);
+            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->extra, joint->offset);
+        }
+        if (width >= 8) lmc__join_step_avx512(v, width, 4);
+        if (width >= 4) lmc__join_step_avx512(v, width, 2);
+        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        if (rotate)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 0);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            uint8_t *const at = dst + i * width + 64 * p;
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
+            else lmc__store_avx512(at, v[p]);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+    }
+    if (i) {
+        done.crc = lmc__crc_finish(sum, width);
+        if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
+    }
+    done.n = i;
+    return done;
+}
+
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
+#define LMC__DEFINE_JOIN_ROOT(width)                                                               \
+    LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
+        uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
+    {                                                                                              \
+        const int rotate = source->rotate, streams = streaming.is_on;                              \
+        if (source->joint)                                                                         \
+            return lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams,   \
+                                              1, 1);                                               \
+        if (source->root)                                                                          \
+            return streams ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
+                                                        1, 1, 0)                                   \
+                           : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
+                                                        0, 1, 0);                                  \
+        return streams                                                                             \
+                   ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 1, 0, 0) \
+                   : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 0, 0,    \
+                                                0);                                                \
+    }
+LMC__DEFINE_JOIN_ROOT(1)
+LMC__DEFINE_JOIN_ROOT(2)
+LMC__DEFINE_JOIN_ROOT(4)
+LMC__DEFINE_JOIN_ROOT(8)
+#undef LMC__DEFINE_JOIN_ROOT
+
+LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
+                                                  lmc__join_source source, size_t n,
+                                                  lmc__streaming streaming)
+{
+    lmc__progress done = lmc__no_progress();
+    if (source.root ? source.root->plane == source.width - 1 : !source.joint)
+        switch (source.width) {
+        case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
+        case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
+        case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
+        default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
+        }
+    return lmc__join_strips(k, dst, &source, n, done);
+}
+#endif

@@ -1,0 +1,247 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/vec_avx2.h"
+#include "kernels/vec_avx512.h"
+#include "kernels/crc32c.h"
+#include "kernels/split_join.h"
+#include "kernels/map.h"
+#include "kernels/partition.h"
+#include "kernels/strip.h"
+
+/*
+ * split_root: the first thing an encoder does to a block, in one pass over it:
+ *
+ *   src --crc32c--> the result
+ *    |
+ *    +--split--> planes->row[0 .. width), each of n bytes exactly
+ *                  |
+ *                  +-- row[root->plane], a list, if root is not NULL:
+ *                        --map by root->table--> ranks
+ *                        --partition at root->split--> root->mask, root->left, root->right
+ *
+ * That is the root of one plane's tree; root->n_right becomes the number of ones in the mask. left
+ * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
+ * is not defined: to have the plane's bytes, call again without a root. */
+
+/* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
+ * tiers end with.
+ *
+ * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
+ * most i of them have been written to left before. */
+static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
+                                  lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                                  int rotate, lmc__progress done)
+{
+    size_t i, m;
+    unsigned p;
+    for (i = done.n; i < n; i += m) {
+        lmc__planes strip;
+        m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
+        for (p = 0; p < width; p++) strip.row[p] = planes->row[p] + i;
+        done.crc = k->crc32c(done.crc, src + i * width, m * width);
+        k->split(&strip, src + i * width, m, width, rotate);
+        if (root) {
+            uint8_t *const row = strip.row[root->plane],
+                           *const left = root->left ? root->left + (i - done.n_right) : NULL,
+                           *const right = root->right ? root->right + done.n_right : NULL;
+            k->map(row, row, m, root->table);
+            done.n_right += k->partition(root->mask + i / 8, left, right, row, m, root->split);
+        }
+    }
+    if (root) root->n_right = done.n_right;
+    return done.crc;
+}
+
+/* The tiers without a loop of their own: scalar, NEON, SIMDe. */
+static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
+                                       lmc__parted *root, const uint8_t *src, size_t n,
+                                       unsigned width, int rotate)
+{
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, lmc__no_progress());
+}
+
+#if LMC__X86
+/* Whole strips; the root, if any, is the top plane.
+ *
+ * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
+ * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
+ * checksum reads 8 * width bytes of each lane, from byte j * width / 4 on: other bytes, but as
+ * many, and all in the first cache. It takes none of the units that vectors need. */
+LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
+                                                     const lmc__parted *root, const uint8_t *src,
+                                                     size_t n, unsigned width, int rotate,
+                                                     int has_root)
+{
+    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
+    __m256i v[8], split = _mm256_setzero_si256();
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    size_t i, j, n_right = 0;
+    lmc__progress done;
+    lmc__rows rows;
+    unsigned p;
+    if (has_root) {
+        lmc__set_rows_avx2(&rows, root->table);
+        split = _mm256_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+    }
+    for (i = 0; i + strip <= n; i += strip) {
+        const uint8_t *const from = src + i * width;
+        for (j = 0; j < strip; j += 32) {
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                lmc__crc_lanes(c, from + j * width / 4, p);
+                v[p] = lmc__load_avx2(from + j * width + 32 * p);
+                if (rotate) v[p] = lmc__rotate_avx2(v[p], width, 1);
+            }
+            if (width >= 2) lmc__split_step_avx2(v, width, 1);
+            if (width >= 4) lmc__split_step_avx2(v, width, 2);
+            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
+            if (has_root) {
+                const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
+                const uint32_t m = lmc__compare_avx2(ranks, split);
+                lmc__store32(mask + (i + j) / 8, m);
+                n_right = lmc__partition_step_avx2(left, right, i + j - n_right, n_right, ranks, m);
+            }
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    done.n = i;
+    done.n_right = n_right;
+    done.crc = ~(uint32_t)c[0];
+    return done;
+}
+
+/* Whether there is a root is a constant, so that the loop without one has its registers free.
+ * rotate is tested once a step: as a constant it would double the code and gains nothing. */
+#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
+    LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
+        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
+        int rotate)                                                                                \
+    {                                                                                              \
+        if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
+        return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
+    }
+LMC__DEFINE_SPLIT_ROOT(1)
+LMC__DEFINE_SPLIT_ROOT(2)
+LMC__DEFINE_SPLIT_ROOT(4)
+LMC__DEFINE_SPLIT_ROOT(8)
+#undef LMC__DEFINE_SPLIT_ROOT
+
+/* By strips what is rare: a root that is not the top plane. */
+LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
+                                               lmc__parted *root, const uint8_t *src, size_t n,
+                                               unsigned width, int rotate)
+{
+    lmc__progress done = lmc__no_progress();
+    if (!root || root->plane == width - 1) switch (width) {
+        case 1: done = lmc__split_root_1_avx2(planes, root, src, n, rotate); break;
+        case 2: done = lmc__split_root_2_avx2(planes, root, src, n, rotate); break;
+        case 4: done = lmc__split_root_4_avx2(planes, root, src, n, rotate); break;
+        default: done = lmc__split_root_8_avx2(planes, root, src, n, rotate);
+        }
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
+}
+
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
+ * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
+ * width vectors, and onto each other at the end. */
+LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
+                                                         const lmc__parted *root,
+                                                         const uint8_t *src, size_t n,
+                                                         unsigned width, int rotate, int has_root)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
+    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
+    __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512();
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    lmc__progress done = lmc__no_progress();
+    size_t i, n_right = 0;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
+        has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
+    if (has_root) {
+        split = _mm512_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+    }
+    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
+     * count; the next step writes over the others, or they lie in the list's slack. left may be the
+     * row itself, which is not written here. */
+    for (i = 0; i + 64 <= n; i += 64) {
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            lmc__fetch_ahead_avx512(src, i, n, width, p);
+            v[p] = lmc__load_avx512(src + i * width + 64 * p);
+            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+        }
+        sum[0] = _mm512_xor_si512(sum[0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (rotate)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx512(v[p], width, 1);
+        if (width >= 2) lmc__split_step_avx512(v, width, 1);
+        if (width >= 4) lmc__split_step_avx512(v, width, 2);
+        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
+        if (has_root) {
+            const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
+            const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
+            const size_t ones = (size_t)_mm_popcnt_u64(m);
+            lmc__store64(mask + i / 8, m);
+            if (right) {
+                lmc__store_avx512(right, _mm512_mask_compress_epi8(ranks, m, ranks));
+                right += ones;
+            }
+            if (left) {
+                lmc__store_avx512(left, _mm512_mask_compress_epi8(ranks, ~m, ranks));
+                left += 64 - ones;
+            }
+            n_right += ones;
+        }
+    }
+    if (i) done.crc = lmc__crc_finish(sum, width);
+    done.n = i;
+    done.n_right = n_right;
+    return done;
+}
+
+#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
+    LMC__LOOP512 lmc__progress lmc__split_root_##width##_avx512(                                   \
+        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
+        int rotate)                                                                                \
+    {                                                                                              \
+        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, rotate, 1);      \
+        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, rotate, 0);                \
+    }
+LMC__DEFINE_SPLIT_ROOT(1)
+LMC__DEFINE_SPLIT_ROOT(2)
+LMC__DEFINE_SPLIT_ROOT(4)
+LMC__DEFINE_SPLIT_ROOT(8)
+#undef LMC__DEFINE_SPLIT_ROOT
+
+LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
+                                                   lmc__parted *root, const uint8_t *src, size_t n,
+                                                   unsigned width, int rotate)
+{
+    lmc__progress done = lmc__no_progress();
+    if (!root || root->plane == width - 1) switch (width) {
+        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, rotate); break;
+        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, rotate); break;
+        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, rotate); break;
+        default: done = lmc__split_root_8_avx512(planes, root, src, n, rotate);
+        }
+    return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
+}
+#endif

@@ -1,0 +1,138 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/types.h"
+#include "kernels/vec_avx512.h"
+#include "kernels/crc32c.h"
+
+/*
+ * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
+ * go through a block and through memory.
+ *
+ * Each of them does what several kernels could do one after the other: checksum, split, map,
+ * partition, say. But a block does not fit into the first cache, and every pass over it would read
+ * from the second what the pass before wrote there. So they take a strip of the block through all
+ * stages, then the next one:
+ *
+ *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
+ *   AVX2                  all stages in one loop over the strip's vectors
+ *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
+ *                         computes in vector registers, needs no bytes in memory
+ *
+ * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
+ * the kernels of the tier do the rest of the block, strip by strip. */
+
+/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+ * stays in a first cache of 32 KiB. */
+#define LMC__STRIP_SIZE 8192u
+
+/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+ * begins with a byte of the mask and ends with a step of any tier. */
+#define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
+
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
+ * n_right, of split_root only: ones in their part of the root's mask. */
+typedef struct lmc__progress {
+    size_t n, n_right;
+    uint32_t crc;
+} lmc__progress;
+
+LMC__INLINE lmc__progress lmc__no_progress(void)
+{
+    lmc__progress none;
+    none.n = none.n_right = 0;
+    none.crc = 0;
+    return none;
+}
+
+#if LMC__X86
+/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
+ * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
+#define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
+
+#define LMC__PAGE 4096u
+
+/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
+ * page behind the one of data[i]. The first access to a page waits until its address is translated,
+ * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
+ * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
+ * no access: where the data ends before that page, it does no harm. */
+LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
+{
+    if (i % LMC__PAGE == 0)
+        __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
+}
+
+/* Encoders have looked at samples all over the block. That has broken the order of reads by which
+ * the hardware foresees the next ones: fetch so many bytes ahead. */
+#define LMC__FETCH_AHEAD 4096u
+
+/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
+ * block. */
+LMC__INLINE512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n, unsigned width,
+                                            unsigned p)
+{
+    LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
+}
+
+/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
+ * end of the block. */
+LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
+{
+    return (streaming.next_size + n - 1) / n;
+}
+
+/* Fetches the share of the 64 elements from number i on, line by line. */
+LMC__INLINE512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i, size_t per_element)
+{
+    const size_t end = lmc__min((i + 64) * per_element, streaming.next_size);
+    size_t at;
+    for (at = i * per_element; at < end; at += LMC__LINE) {
+        lmc__touch_ahead(streaming.next, at);
+        LMC__PREFETCH(streaming.next + at);
+    }
+}
+
+/*
+ * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
+ * together from the end of one vector and the start of the next; `head` bytes of dst stand before
+ * its first full line:
+ *
+ *   vectors        |      v0       |      v1       |      v2       |
+ *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
+ *
+ * line i = bytes [head, 64) of vector i, then [0, head) of vector i + 1. The head is stored from
+ * v0, the tail from the last vector, both masked: nothing outside of dst is written. */
+typedef struct lmc__streamer_avx512 {
+    unsigned head;
+    __m512i shift, last; /* places of a line's bytes in the two vectors; the vector before */
+} lmc__streamer_avx512;
+
+LMC__INLINE512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
+{
+    lmc__streamer_avx512 s;
+    s.head = (unsigned)((0 - (uintptr_t)dst) & 63);
+    s.shift = _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(s.head));
+    s.last = _mm512_setzero_si512();
+    return s;
+}
+
+/* The next vector of dst, which is at `at`. */
+LMC__INLINE512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
+                                       int is_first)
+{
+    if (is_first) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << s->head) - 1, v);
+    else
+        _mm512_stream_si512((__m512i *)(void *)(at + s->head - 64),
+                            _mm512_permutex2var_epi8(s->last, s->shift, v));
+    s->last = v;
+}
+
+/* The last 64 - head bytes before `end`, where the next vector would be. */
+LMC__INLINE512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
+{
+    _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
+                            _mm512_permutex2var_epi8(s->last, s->shift, s->last));
+}
+#endif

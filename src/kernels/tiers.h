@@ -1,0 +1,110 @@
+#pragma once
+#include "base/platform.h"
+#include "kernels/types.h"
+#include "kernels/crc32c.h"
+#include "kernels/split_join.h"
+#include "kernels/count.h"
+#include "kernels/map.h"
+#include "kernels/partition.h"
+#include "kernels/merge.h"
+#include "kernels/flatten.h"
+#include "kernels/fold.h"
+#include "kernels/strip.h"
+#include "kernels/split_root.h"
+#include "kernels/join_root.h"
+#include "kernels/classes.h"
+#include "kernels/group.h"
+#include "kernels/ungroup.h"
+#include "kernels/grids.h"
+
+/*
+ * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
+ * calls them through one of these tables. In a developer's build (make dev) each table is in an
+ * object of its own, and with it the code of that tier.
+ */
+#if LMC__PART
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
+#endif
+
+/* Those that a tier has under its own name. */
+#define LMC__KERNELS(isa)                                                                          \
+    lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
+        lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
+        lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
+        lmc__ungroup_##isa
+#define LMC__SCALAR_GRIDS                                                                          \
+    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
+        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
+        lmc__cut_symbols_scalar, lmc__look_up_scalar, lmc__stream_scalar
+#if LMC__VECTORS
+#define LMC__GRIDS(isa, look_up, stream)                                                           \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
+        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, lmc__join_symbols_##isa, \
+        lmc__cut_symbols_##isa, look_up, stream
+#else
+#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#endif
+
+#if LMC__HAS_PART(LMC__PART_KERNELS)
+LMC__TABLE lmc__kernels lmc__kernels_scalar = {
+    LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
+    lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
+
+#if LMC__NEON
+/* with the CRC-32 instructions, and without */
+LMC__TABLE lmc__kernels lmc__kernels_neon = {
+    LMC_TIER_NEON,
+    lmc__crc32c_neon,
+    lmc__join_neon,
+    lmc__split_root_strips,
+    lmc__join_root_strips,
+    LMC__KERNELS(neon),
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
+    LMC_TIER_NEON,
+    lmc__crc32c_scalar,
+    lmc__join_neon,
+    lmc__split_root_strips,
+    lmc__join_root_strips,
+    LMC__KERNELS(neon),
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+#endif
+
+#if LMC__SIMDE
+/* The kernels that won when measured (bench/instructions.md: instructions on ppc64le and 32-bit
+ * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
+ * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
+ * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
+ * code by themselves. */
+LMC__TABLE lmc__kernels lmc__kernels_simde = {
+    LMC_TIER_SIMDE,         lmc__crc32c_scalar,      lmc__join_scalar,  lmc__split_root_strips,
+    lmc__join_root_strips,  lmc__is_constant_scalar, lmc__split_scalar, lmc__map_scalar,
+    lmc__partition_avx2,    lmc__merge_simde,        lmc__flatten_avx2, lmc__unflatten_avx2,
+    lmc__count_ones_scalar, lmc__fold_avx2,          lmc__unfold_avx2,  lmc__count_classes_scalar,
+    lmc__group_scalar,      lmc__ungroup_scalar,     LMC__SCALAR_GRIDS};
+#endif
+#endif
+
+#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC_TIER_AVX2,
+    lmc__crc32c_avx2,
+    lmc__join_avx2,
+    lmc__split_root_avx2,
+    lmc__join_root_avx2,
+    LMC__KERNELS(avx2),
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
+#endif
+
+#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
+/* join on its own is rare: what join_root leaves over */
+LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
+    LMC_TIER_AVX512,
+    lmc__crc32c_avx512,
+    lmc__join_avx2,
+    lmc__split_root_avx512,
+    lmc__join_root_avx512,
+    LMC__KERNELS(avx512),
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
+#endif

@@ -1,0 +1,5 @@
+/* All but the kernels, for a developer's build (make dev): see LMC__PART in base/platform.h. */
+#define LMC__PART LMC__PART_REST
+#define LMC_IMPLEMENTATION
+#include "objects/object.h"
+#include "lmc.h.in"
