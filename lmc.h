@@ -13882,36 +13882,34 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
 typedef int (*lmc__is_before)(const void *context, size_t i);
 
-LMC__INLINE void lmc__swap(uint8_t *a, uint8_t *b, size_t size)
-{
-    uint8_t copy[64]; /* no element is larger */
-    memcpy(copy, a, size);
-    memcpy(a, b, size);
-    memcpy(b, copy, size);
-}
-
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable.
+ * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest is swapped
- * to the end, again and again, and [0, end) made a heap anew. Both sift down the element at
- * `start`, which is 0 from then on. */
-LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare)
+ * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
+ * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
+ * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
+ * leaves, until it fits. */
+LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
+                                void *spare)
 {
     uint8_t *const a = (uint8_t *)array;
     size_t start = n / 2, end = n;
     while (end > 1) {
         size_t root, child;
-        if (start > 0) start--;
-        else {
+        if (start > 0) {
+            start--;
+            memcpy(spare, a + start * size, size);
+        } else {
             end--;
-            lmc__swap(a, a + end * size, size);
+            memcpy(spare, a + end * size, size);
+            memcpy(a + end * size, a, size);
         }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
             if (child + 1 < end && compare(a + child * size, a + (child + 1) * size) < 0) child++;
-            if (compare(a + root * size, a + child * size) >= 0) break;
-            lmc__swap(a + root * size, a + child * size, size);
+            if (compare(spare, a + child * size) >= 0) break;
+            memcpy(a + root * size, a + child * size, size);
         }
+        memcpy(a + root * size, spare, size);
     }
 }
 
@@ -14548,7 +14546,8 @@ static int lmc__compare_items(const void *a, const void *b)
 /* By name, then by identity. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
-    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
+    lmc__item spare;
+    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
 /* Of sorted items: equal names are neighbours. */
@@ -14595,7 +14594,8 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Where key stands in a table of `size` keys, a power of two, or the free place where it should. */
+/* Where key stands in a table of `size` keys, a power of two, or the free place where it should.
+ * One is free, for the table is at most half full. */
 static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
 {
     size_t i = (size_t)key & (size - 1);
@@ -14603,7 +14603,7 @@ static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
     return i;
 }
 
-/* A table of twice the size, or the first, with the same keys. */
+/* A table of twice the size, or the first, with the same keys. On errors the old one stays. */
 static enum lmc_status lmc__grow_paths(lmc__buffer *set)
 {
     lmc__buffer grown;
@@ -14621,10 +14621,11 @@ static enum lmc_status lmc__grow_paths(lmc__buffer *set)
     return LMC_OK;
 }
 
-/* Adds the path of file number n to the set, which has n, or refuses it (CORRUPT) if it is there
- * already. The set holds 64 bits of each path's SHA-256: a table of open addressing, at most half
- * full, 0 for free. So it takes 16 to 32 bytes for each file, however long their paths, and none
- * can choose paths that collide. */
+/* Adds the path of file number n to the set, which has at most n, or refuses it (CORRUPT) if it is
+ * there already. The set holds 64 bits of each path's SHA-256, in a table of open addressing, at
+ * most half full, 0 for free: 16 to 32 bytes for each file, however long its path. Nobody can
+ * choose paths that fill one place of the table; two different ones are taken for the same with a
+ * chance of n in 2^63. */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];
@@ -15250,7 +15251,8 @@ static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *fi
                            LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
 }
 
-/* Where the digester puts the identities of the file at hand; they move when the index grows. */
+/* Where the digester puts the identities of the file at hand. They move when the index grows: so a
+ * digester is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_identities(const lmc__index_builder *b)
 {
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
@@ -15266,7 +15268,8 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_
     lmc__store32(facts + 8, d->file_crc);
 }
 
-/* The next block of the run whose section was the last. */
+/* The next block of the run whose section was the last. With its size a reader finds it; with its
+ * Header_CRC it tells it from another one of the same numbers. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -15509,13 +15512,13 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item);
+    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
     size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
         int is_of_path;
-        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
         is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
@@ -16422,6 +16425,9 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.quantized, alloc_user);
 }
 
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
+ * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
+ * know: it may if there is a read_back, even if no twin is ever used. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options)
 {
@@ -16632,6 +16638,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
     return LMC_OK;
 }
 
+/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
+ */
 LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 {
     uint64_t pending = 0;
@@ -17829,6 +17837,7 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC
 
 LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
 
+/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
 {
@@ -17945,6 +17954,8 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                      memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
 }
 
+/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
+ * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -18355,9 +18366,10 @@ static int lmc__compare_found(const void *x, const void *y)
 /* Blocks of a file that was not shuffled are in order as they were found. */
 static void lmc__sort_found(lmc__found_block *found, size_t n)
 {
+    lmc__found_block spare;
     size_t i = 1;
     while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found);
+    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found, &spare);
 }
 
 typedef struct lmc__block_search {
@@ -18873,7 +18885,9 @@ static enum lmc_status lmc__walk_through(lmc__salvage *s)
  *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
  * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-/* At least n files; of those that are new nothing is known. */
+/* At least n files; of those that are new nothing is known, not even that they exist: a later one,
+ * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
+ */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
     while (r->tables.n_files < n) {
@@ -18904,8 +18918,12 @@ static int lmc__is_known_run(const lmc_reader *r, size_t number)
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
 }
 
-/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
- * any order, for some are found only as orphans. */
+/* Makes the run one of its file's. A file's runs are those from its first to its last; in between
+ * there may be some of which nothing is known. Runs come in any order, for some are found only as
+ * orphans.
+ *
+ *     runs    0 1 2 | 3 ? 5 | ? 7        "?": not found
+ *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
 static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
@@ -19031,9 +19049,15 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
 
 /* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
  *
- * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
- * is another to show that it is not the last, which may be shorter; all others must agree. A run
- * ends with the last of its blocks that was found, and must not reach into what is known. */
+ * Where it begins lmc__locate_run says. Its block size is that of the first block found, provided
+ * that another one shows that it is not the last, which may be shorter; a lone block has a size of
+ * its own only if it is number 0. All others must agree. The run ends with the last of its blocks
+ * that was found (more may be lost behind it), and must not reach into what is known: the next run,
+ * or the end of the file.
+ *
+ *     known      |--- run 4 ---|                         |--- run 6 ---|
+ *     run 5                    |##0##|     |##2##|#3#|
+ *                        start ^     block size <->  ^ end: at most where run 6 begins */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -19079,8 +19103,9 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
 
 #define LMC__MAX_TRIES ((uint64_t)1 << 26)
 
-/* Finds the known runs of orphans, trying those that follow the one before them first. The number
- * of tries is bounded, for a hostile file can have as many orphans as runs. */
+/* Finds the known runs of orphans, trying those that follow the one before them first: blocks that
+ * were moved, or whose section came later. A block that is in the wrong place is no longer one of a
+ * row. The number of tries is bounded, for a hostile file can have as many orphans as runs. */
 static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19112,9 +19137,13 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 
 /* -- 3 again -- */
 
-/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
- * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
- * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+/* Orphans of unknown runs. For each run number, the header's CRC gives a block number
+ * (lmc__header_state). For the right run it is small: blocks take 25 bytes at least, so there are
+ * no more of them than the bytes since the last known section can hold. For a wrong one it is a
+ * random number of 32 bits, which is small with a chance of `most` in 2^32. So of the next 16
+ * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
+ *
+ * Blocks of the same run are then given a place together. */
 static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19203,7 +19232,8 @@ static void lmc__choose_blocks(lmc__salvage *s)
 
 /* -- 5 -- */
 
-/* Blocks of runs without a place go behind the others, which stay sorted. */
+/* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
+ * at the end, for whoever can make something of them. */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19450,7 +19480,8 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
     return status;
 }
 
-/* The reader's read_run. */
+/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
+ * is lost ends it; what is around that is to be had by lmc_next_range. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
@@ -19484,7 +19515,8 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-/* What lmc_confirm says of a file, then of its tensors. */
+/* What lmc_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
+ * its CRC, those of tensors by their identities. */
 static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -19512,7 +19544,8 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
     }
 }
 
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
+ * by spans, in order. */
 typedef struct lmc__span {
     uint64_t offset, size;
     const uint8_t *data;
@@ -19526,8 +19559,9 @@ static void lmc__advance(lmc__span *span, uint64_t offset)
     span->offset = offset;
 }
 
-/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
- * tensor_done stays behind: then nothing more of it is absorbed. */
+/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
+ * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
+ * never whole. So a leaf is only ever made of neighbours. */
 static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
                                 lmc__span span)
 {
@@ -19637,7 +19671,9 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last run.
+ */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
@@ -19659,7 +19695,8 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place; its copies are passed over. */
+/* The next block without a place. Its copies are passed over: they are of the same position, and
+ * lmc__deliver has tried them. */
 static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);
@@ -19787,6 +19824,10 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 /* == snapshot/identify.h ========================================================================== */
 
+/* Identities of files that are not in a snapshot: so that any directory can be a base, or be
+ * compared with one. The same digester and the same waves as of writer and restorer, without
+ * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker. */
+
 /* A task of a wave that codes nothing: only CRCs of pieces are taken. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
@@ -19835,6 +19876,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
+/* The description is held to the rules for files by writing it down and parsing it, as a writer
+ * does. file and tensors change only at the end, all at once. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
                                           const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user)
@@ -19877,6 +19920,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     return status;
 }
 
+/* An origin's first step, and nothing else: identities of files and tensors are those that the base
+ * says they have. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user)
 {

@@ -7,6 +7,10 @@
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
 
+/* Identities of files that are not in a snapshot: so that any directory can be a base, or be
+ * compared with one. The same digester and the same waves as of writer and restorer, without
+ * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker. */
+
 /* A task of a wave that codes nothing: only CRCs of pieces are taken. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
@@ -55,6 +59,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
+/* The description is held to the rules for files by writing it down and parsing it, as a writer
+ * does. file and tensors change only at the end, all at once. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
                                           const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user)
@@ -97,6 +103,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     return status;
 }
 
+/* An origin's first step, and nothing else: identities of files and tensors are those that the base
+ * says they have. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user)
 {

@@ -28,7 +28,9 @@
  *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
  * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-/* At least n files; of those that are new nothing is known. */
+/* At least n files; of those that are new nothing is known, not even that they exist: a later one,
+ * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
+ */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
     while (r->tables.n_files < n) {
@@ -59,8 +61,12 @@ static int lmc__is_known_run(const lmc_reader *r, size_t number)
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
 }
 
-/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
- * any order, for some are found only as orphans. */
+/* Makes the run one of its file's. A file's runs are those from its first to its last; in between
+ * there may be some of which nothing is known. Runs come in any order, for some are found only as
+ * orphans.
+ *
+ *     runs    0 1 2 | 3 ? 5 | ? 7        "?": not found
+ *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
 static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
@@ -186,9 +192,15 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
 
 /* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
  *
- * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
- * is another to show that it is not the last, which may be shorter; all others must agree. A run
- * ends with the last of its blocks that was found, and must not reach into what is known. */
+ * Where it begins lmc__locate_run says. Its block size is that of the first block found, provided
+ * that another one shows that it is not the last, which may be shorter; a lone block has a size of
+ * its own only if it is number 0. All others must agree. The run ends with the last of its blocks
+ * that was found (more may be lost behind it), and must not reach into what is known: the next run,
+ * or the end of the file.
+ *
+ *     known      |--- run 4 ---|                         |--- run 6 ---|
+ *     run 5                    |##0##|     |##2##|#3#|
+ *                        start ^     block size <->  ^ end: at most where run 6 begins */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -234,8 +246,9 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
 
 #define LMC__MAX_TRIES ((uint64_t)1 << 26)
 
-/* Finds the known runs of orphans, trying those that follow the one before them first. The number
- * of tries is bounded, for a hostile file can have as many orphans as runs. */
+/* Finds the known runs of orphans, trying those that follow the one before them first: blocks that
+ * were moved, or whose section came later. A block that is in the wrong place is no longer one of a
+ * row. The number of tries is bounded, for a hostile file can have as many orphans as runs. */
 static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -267,9 +280,13 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 
 /* -- 3 again -- */
 
-/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
- * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
- * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+/* Orphans of unknown runs. For each run number, the header's CRC gives a block number
+ * (lmc__header_state). For the right run it is small: blocks take 25 bytes at least, so there are
+ * no more of them than the bytes since the last known section can hold. For a wrong one it is a
+ * random number of 32 bits, which is small with a chance of `most` in 2^32. So of the next 16
+ * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
+ *
+ * Blocks of the same run are then given a place together. */
 static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -358,7 +375,8 @@ static void lmc__choose_blocks(lmc__salvage *s)
 
 /* -- 5 -- */
 
-/* Blocks of runs without a place go behind the others, which stay sorted. */
+/* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
+ * at the end, for whoever can make something of them. */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;

@@ -106,7 +106,8 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
     return status;
 }
 
-/* The reader's read_run. */
+/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
+ * is lost ends it; what is around that is to be had by lmc_next_range. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
@@ -140,7 +141,8 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-/* What lmc_confirm says of a file, then of its tensors. */
+/* What lmc_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
+ * its CRC, those of tensors by their identities. */
 static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -168,7 +170,8 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
     }
 }
 
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
+ * by spans, in order. */
 typedef struct lmc__span {
     uint64_t offset, size;
     const uint8_t *data;
@@ -182,8 +185,9 @@ static void lmc__advance(lmc__span *span, uint64_t offset)
     span->offset = offset;
 }
 
-/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
- * tensor_done stays behind: then nothing more of it is absorbed. */
+/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
+ * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
+ * never whole. So a leaf is only ever made of neighbours. */
 static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
                                 lmc__span span)
 {
@@ -293,7 +297,9 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last run.
+ */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
@@ -315,7 +321,8 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place; its copies are passed over. */
+/* The next block without a place. Its copies are passed over: they are of the same position, and
+ * lmc__deliver has tried them. */
 static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);

@@ -63,6 +63,9 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.quantized, alloc_user);
 }
 
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
+ * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
+ * know: it may if there is a read_back, even if no twin is ever used. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options)
 {
@@ -273,6 +276,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
     return LMC_OK;
 }
 
+/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
+ */
 LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 {
     uint64_t pending = 0;
