@@ -970,7 +970,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "}"),
     ("writer: no room for a run's head in the wave", "snapshot",
      "    if (c->n_jobs && slot > out->cap - out->size) {",
-     "    if (c->n_jobs && slot - head > out->cap - out->size) {"),
+     "    if (c->n_jobs && slot - head_size > out->cap - out->size) {"),
     ("writer: no room for predictions", "delta",
      "if (w->plan.origin.base || w->plan.origin.read_back)\n"
      "LMC__TRY(lmc__reserve(&c->base, out->cap));",
@@ -1281,7 +1281,7 @@ def put(text, spans, new):
     for start, end in reversed(spans):
         line = line_at(text, (start, end))
         in_macro = "\\\n" in line + "\n" or line.startswith("#define")
-        text = text[:start] + " " + re.sub(r"\s*\\?\n\s*", " " if in_macro else "\n", new.strip()) + " " + text[end:]
+        text = text[:start] + " " + re.sub(r"\s*\\?\n\s*", " " if in_macro else "\n", new.strip().rstrip("\\")) + " " + text[end:]
     return text
 
 
