@@ -8236,6 +8236,11 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * check a tensor's size by: they refuse what they took for an unknown string before, so that is a
  * change of the format. Nothing in a block depends on it.
  *
+ * Beside this: the table of the spec stands in its decoders, too (spec/lmc_decode.py, spec/ports),
+ * and in spec/make_vectors.py; what is known of a dtype's values, such as that it has a sign, is in
+ * cli/ (grep for a dtype that is alike); tests/test_block.c has the names once more.
+ * CONTRIBUTING.md has the steps.
+ *
  * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
  * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
  * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
@@ -8296,7 +8301,9 @@ static int lmc__rotates(enum lmc_dtype dtype)
  * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
  * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
-/* BF16 is the upper half of an F32. */
+/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
+ * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
+ * would carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
@@ -8375,7 +8382,19 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). Made by: python3 spec/frozen_trees.py --c */
+ * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
+ * needs no header.
+ *
+ * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
+ * repeat row 9, because no code may be longer; there nesting does the rest.
+ *
+ * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
+ * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
+ * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
+ * of a bit for each bit, where the best code takes 0.985.
+ *
+ * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -8407,6 +8426,13 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
+/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
+ *
+ *     L           1      2      3      4 .. 16
+ *     first[L]    0      1      1      5             leaves shorter than L
+ *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
+ *
+ * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -8482,7 +8508,11 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal. */
+ * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
+ *
+ * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
+ * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
+ * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -8492,8 +8522,12 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested. Others are too short to gain by it, or are
- * the masks of masks of masks; both sides know without being told. */
+/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+ * it, or are the masks of masks of masks; both sides know without being told.
+ *
+ * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
+ * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
+ * a frozen tree; and a list always has a mode byte. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -8529,7 +8563,12 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
  * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set. */
+ * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
+ *
+ * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
+ * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
+ * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
+ * this tree can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -8851,7 +8890,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
  *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
  *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
- * tree ended here. To visit a node takes one of its depth away and adds its two children.
+ *    tree ended here. To visit a node takes one of its depth away and adds its two children.
  *
  * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
  *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
@@ -8859,7 +8898,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
  *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
  *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
- * before the first one is replaced.
+ *    before the first one is replaced.
  *
  * 4. Short codes to heavy weights.
  *
@@ -8916,7 +8955,9 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  * every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
+ * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
+ * what is rounded, and for the bits of v beyond 17, which are cut off. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -8945,7 +8986,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. */
+ * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
+ * 2^22 symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -8968,7 +9010,9 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. */
+/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+ * with or without an escape). It is only a choice: the writer of a list may still find that a
+ * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -9023,7 +9067,18 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
  * that is why a code may be made from a sample at all. (Counting all of a plane would take several
  * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
  * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned). */
+ * (lmc__put_planned).
+ *
+ *   counts -> one symbol, all seen?          constant
+ *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
+ *          -> sort, give up rare symbols     what is left, and perhaps an escape
+ *          -> lengths -> their cost too high raw, after all
+ *                     -> else                tree
+ *
+ * An escape is needed where symbols were given up, and where the list may have others than the
+ * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
+ * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n)
 {
@@ -9055,6 +9110,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
         weights[i] = w;
     }
+    /* At least two leaves: one symbol alone has the escape beside it. */
     lmc__huffman_lengths(lengths, weights, n_leaves);
 
     /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
@@ -9104,7 +9160,13 @@ typedef struct lmc__block {
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
- * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on. */
+ * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
+ *
+ *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
+ *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
+ *
+ * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
+ * within the block. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -9119,6 +9181,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
  * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
+/* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     size_t n;           /* elements of them */
@@ -9173,7 +9236,11 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
 }
 
 /* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
- * one place first, for counting begins and ends with eight tables. */
+ * one place first, for counting begins and ends with eight tables.
+ *
+ * For lists that have no sample of their own: those of classes, whose lengths are known only when
+ * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
+ * list by enough to be worth the copy. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, enum lmc_level level)
 {
@@ -9595,7 +9662,10 @@ static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
 }
 
 /* From the counts of 10 bits those of the top 8 + n_more bits, less *offset: the lowest value that
- * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. */
+ * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. One pass over the elements
+ * so gives the counts for 0, 1 and 2 bits more.
+ *
+ * With n_more = 0 it cannot fail. */
 static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
                               unsigned n_more)
 {
@@ -9615,7 +9685,11 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
 }
 
 /* Joint coding, where it takes fewer bits than the plans for the two planes say: then it replaces
- * both. scratch->wide: of lmc__count_wide. */
+ * both. scratch->wide: of lmc__count_wide.
+ *
+ * The symbols of all n elements were counted, so the tree needs no escape for what a sample missed,
+ * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
+ * do not lie within 256, those of 10 do not either: hence the return. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
                               size_t n, unsigned width)
 {
@@ -9648,7 +9722,13 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
  * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
+ * room, which cannot happen (see workspace.h).
+ *
+ *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
+ *                         -> count quarter 1 -> up to 32 symbols?  enough
+ *     split quarters 2, 3 -> count both, of planes with more symbols
+ *
+ * A block of up to 8192 elements is all in the first quarter, and counted whole. */
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {
@@ -9867,7 +9947,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
-/* How to code a block against its prediction. */
+/* How to code a block against its prediction. bits is compared with what coding without it is
+ * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
@@ -9900,7 +9981,14 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes on their way from one for each key to a few. */
+/* Classes on their way from one for each key to a few.
+ *
+ *     keys       112 113 114 115 116 117 118      those that occur in the sample
+ *     classes     0   1   2   3   4   5   6       at first
+ *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
+ *
+ * Class i has the keys from first_key[i] up to the next one's. What merging two would save is kept
+ * for each pair: of all pairs but two it stays the same when classes are merged. */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
@@ -9914,7 +10002,11 @@ typedef struct lmc__merging {
 } lmc__merging;
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
- * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have. */
+ * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
+ *
+ * The information is n log n - sum of c log c over the magnitudes, in 2^-16 bits as lmc__log2 gives
+ * it, and grows with the block: times n / total. The headers do not. So of two blocks of one kind
+ * the larger one can afford more classes. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -9972,7 +10064,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. */
+ * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
+ * and what the merged class takes is known from what it has saved. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -9994,7 +10087,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
  *
  * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
  * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
- * which there may be 256. */
+ * which there may be 256. This takes at most 255 steps, each two looks at LMC__MAGNITUDES counts,
+ * and a move of what lies behind.
+ *
+ * It ends where no merge saves anything, if there are few enough classes by then: until then it
+ * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
+ * thresholds are those of classes 1 on (spec 7.3). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -10032,7 +10130,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
+ * sample as for the classes, so that both estimates err alike. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
