@@ -9329,7 +9329,19 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th.
+ * tree adds to the entropy is counted as a 200th. In bits, with 1/100 + 1/200 of n:
+ *
+ *     information + 8 * 24 + 0.015 n < n
+ *
+ * This is the one place where the encoder decides; the whole criterion for a mask of n bits is
+ *
+ *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
+ *   2  it looks as if it pays: the inequality                  here
+ *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
+ *
+ * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
+ * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
+ * does not fit in the output any more (lmc__put_node).
  *
  * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
  * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
@@ -9364,7 +9376,13 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size. */
+ * if it would not be smaller. list and spare: lists of size.
+ *
+ * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
+ * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
+ * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
+ *
+ * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -9386,7 +9404,10 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 }
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room. */
+ * 1 already. Returns 0 if there is no room.
+ *
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested (spec 8.3). That the stack has no room for the
+ * three lists cannot happen (workspace.h); if it did, the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
@@ -9437,7 +9458,16 @@ static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *
  *
  * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
  * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child. */
+ * left is free, and is the spare of the right child.
+ *
+ *     left    |  n - n_right elements  | free         |
+ *     right   |  n_right elements      | left's spare |      while the left child is coded
+ *
+ *     left    |  right's spare                        |
+ *     right   |  n_right elements      | free         |      while the right child is coded
+ *
+ * The kernels' slack of LMC__PAD bytes is no danger to a neighbour: what the left child writes
+ * behind its elements is free room, and what it writes behind its spare is the slack of `right`. */
 static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
@@ -9455,7 +9485,12 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
+ * The partition is told that a list is not wanted where a child is one symbol: what is known of all
+ * its elements is not written. The count of ones is the size of the right list in any case.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
+ * is n for each level of the tree, so at most 15 n, and of nested masks an eighth of that for each
+ * nesting; for a skewed list it is little more than n, as few elements get far down. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -9538,7 +9573,8 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
+ * since, with trees[0], so the root's tree was kept apart and is put there now. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -9571,7 +9607,14 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends. */
+/* How lmc__put_planned ends.
+ *
+ * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
+ * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
+ * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
+ * this cheap and every block slower. So the caller makes the row again from the block's elements,
+ * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
+ * which cannot fail for that reason again. */
 enum lmc__put {
     LMC__PUT_NO_ROOM,
     LMC__PUT_DONE,
@@ -9581,7 +9624,11 @@ enum lmc__put {
 };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL. */
+ * lmc__put_root, or NULL.
+ *
+ * The end is moved to n bytes from here for a tree: with its mode byte it must not be longer than
+ * raw, which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
+ * at the first other byte; if there is one, the tree has an escape for it. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -9811,6 +9858,9 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
+ * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
+ * payload are overwritten with the same bytes. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -9848,7 +9898,9 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 }
 
 /* The plane below the top one: the bits that joint coding has left in it. The top plane's row
- * becomes the joint symbols, to be coded next. Returns 0 if there is no room. */
+ * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
+ * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
+ * gaps that no element fills must be zero (spec 7.4). */
 static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
 {
     const unsigned top = split->block->width - 1;
@@ -9871,7 +9923,11 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  *
  * With joint coding the packed rest of a plane comes before the top plane, as its place in the
  * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, raw would not do either: the symbols alone do not restore the plane. */
+ * not fit, that is for want of room in dst (see lmc__choose_joint), and nothing is left to try.
+ *
+ * The end is one byte before what the elements take: a payload of planes must be smaller
+ * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {
@@ -10259,8 +10315,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
- *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded one by
- * one base     /                                    ...                     /
+ *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
+ *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
  * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
@@ -10268,7 +10324,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. */
+/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
+ * that there are. A class's lists have room for all of its elements, also where zeros are dropped.
+ */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -10281,7 +10339,13 @@ typedef struct lmc__grouped {
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
  * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
  * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.) */
+ * zero.)
+ *
+ *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
+ *     plane p           7           3           1        list     7 3 1
+ *
+ * A residual is zero if its bytes are in all planes. Sparse deltas have no natural planes (spec
+ * 7.3), so all of them are in the class's lists. The mask's last byte ends in zeros, as it must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -10359,7 +10423,11 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are, and it takes the prediction's CRC on the way. */
+ * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
+ * which a decoder refuses a wrong base (see get_block.h).
+ *
+ * Classes without elements have neither mask nor lists, those without coded elements no lists: the
+ * decoder counts as this does, so nothing says so in the payload. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -10396,10 +10464,20 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_bound_block says. */
+ * elements, so a block is never larger than lmc_bound_block says.
+ *
+ *     lmc__encode_block      header, arguments, "stored"           this file
+ *     lmc__encode_payload    which way                             this file
+ *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
+ *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
+ *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
+ *
+ * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
+ * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* How a block has been coded, for its header. */
+/* How a block has been coded, for its header (spec 7). What is not used is 0, as decoders check. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
     int subtract;                  /* the residual is subtracted; without a prediction: rotated */
@@ -10426,7 +10504,9 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
 }
 
 /* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit. */
+ * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same.
+ *
+ * Grouping (spec 7): bits 0-2 the classes less one, bit 3 sparse, bits 4-6 the natural planes. */
 static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                              const lmc__block *block, const lmc__delta *delta)
 {
@@ -10451,7 +10531,12 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
  *   2  else without the prediction: the best so far;
  *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
- * nothing, or 1 has shown that it takes more than the best.
+ *      nothing, or 1 has shown that it takes more than the best.
+ *
+ *     verdict    ways tried                                          the sample says
+ *     DIRECT     direct                                              no base, or a useless one
+ *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by an eighth
+ *     EITHER     2, 3                                                in between; or level max
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
@@ -11119,7 +11204,8 @@ typedef struct lmc__quant_source {
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. */
+/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
+ * go on across blocks: a block's first group is what is left of the one that it begins in. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -11163,7 +11249,12 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
 }
 
 /* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way. */
+ * all that is found on the way.
+ *
+ * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
+ * and whose elements to the block's content; lmc_quantize, which keeps the elements and throws the
+ * codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is measured,
+ * what is quantised in place and what is decoded are the same. */
 typedef struct lmc__quant_strip {
     /* At most LMC__QUANTIZED_STRIP elements. */
     lmc__quant_source source;
@@ -11224,7 +11315,10 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
 
 /* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
  * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is. */
+ * are copied from there, whatever dst is.
+ *
+ *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions --------> restored ----------------^  (their room is taken over) */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -11250,9 +11344,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. Done again, it
- * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
- * that these round to the same. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
+ * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
+ * the same. Hence a writer may be given elements that were quantised in place before. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -11284,7 +11378,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. */
+ * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
+ * strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -11300,7 +11395,10 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache. */
+ * The CRC is taken strip by strip, while the strip is in the first cache.
+ *
+ * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
+ * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -11327,7 +11425,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 }
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. */
+ * The first group is what is left of the group in which the block begins. The offsets are those of
+ * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -11377,7 +11476,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
  * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
  * come last, because their size is known when they are written, while exceptions must be counted
- * first. */
+ * first.
+ *
+ * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
+ * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
+ * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
+ * even if there is no room for exceptions, because content needs the whole pass anyway. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -11416,7 +11520,13 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  *
  * With is_recovered the elements are the truth: they were quantised before, and what is coded must
  * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss. */
+ * does not lie on the grid, is coded without loss.
+ *
+ *     payload fits   is_recovered   restored = elements   the block is
+ *          1              0               any             quantised
+ *          0              0               any             its restored elements, stored
+ *          1              1               yes             quantised
+ *       otherwise         1                               coded without loss, from the elements */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
