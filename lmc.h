@@ -8730,7 +8730,8 @@ typedef struct lmc__encoder {
  * stands in another's place is refused like a damaged one.
  *
  * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
- * a mask mostly decodes to something. */
+ * a mask mostly decodes to something. Base_CRC is compared before a block is decoded, Content_CRC
+ * after that: see get_block.h for the order of all checks. */
 
 /* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
  * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
@@ -10633,7 +10634,8 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
  * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
  * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
 
-/* What all functions that read a payload pass on. */
+/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
+ * up the block, and stack and scratch are set anew for the next one. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -10664,7 +10666,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  *
  * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
  * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
- * behind the last one must be zero: whoever counts ones may count whole bytes. */
+ * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
+ * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
+ *
+ * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
@@ -10695,7 +10701,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
  * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to. */
+ * list, which lent its room to both children in turn, is free for what they are merged to.
+ *
+ *     spare   | left: n - n_right elements | right: n_right elements |
+ *
+ * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
+ * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
+ * the sizes of the children rest on. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -10735,7 +10747,11 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  * later, so left comes first.
  *
  * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before. */
+ * as high as before.
+ *
+ * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
+ * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
+ * also such as have a code (spec 8.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -10818,7 +10834,14 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 }
 
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack. */
+ * input behind it make it a list as it is, or on the stack.
+ *
+ *     mode       side                   read from the payload (spec 8)
+ *     raw        in the payload         n bytes
+ *     constant   a value, no list       1 byte
+ *     tree       merged, on the stack   header, masks
+ *
+ * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -10862,7 +10885,14 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
- */
+ *
+ * What is saved is memory traffic. A plane that was merged by itself would be written once and read
+ * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
+ * the upper one a tree: then no plane is ever written as a whole.
+ *
+ * Every read of the payload is checked before the join; the join itself reads rows that are known
+ * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
+ * leaves dst as it was; one that only its CRC betrays does not. */
 
 /* What joint coding has left of the plane below the top one, where it lies in the payload. The last
  * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
@@ -10879,7 +10909,12 @@ static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_
 
 /* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
  * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first. */
+ * that was in *root before is merged to its row first.
+ *
+ * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
+ * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
+ * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
+ * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
                                       uint8_t *spare, size_t n, lmc__merged *root)
 {
@@ -10911,7 +10946,11 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
 
 /* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
  * before the join: what is left over is an error that must not be found after the output is
- * written. */
+ * written.
+ *
+ * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
+ * does on the way. With joint coding the plane below the top one stays packed where it lies:
+ * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {
@@ -10966,9 +11005,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * elsewhere, and the classes were counted before.
  *
  * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ *
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
-/* What the start of the payload says. */
+/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -10981,7 +11024,13 @@ typedef struct lmc__grouped_payload {
  *
  * The prediction is compared when the thresholds are known and before any mask is read, for with
  * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
- * be BASE_WRONG, not CORRUPT. */
+ * be BASE_WRONG, not CORRUPT. This is where a wrong base of a delta is refused. (Quantised blocks:
+ * lmc__get_quantized.)
+ *
+ * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
+ * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
+ * the block is sparse, and there is one class where there is no prediction (block_header.h). So
+ * n_of is complete without a prediction, too. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -11063,7 +11112,11 @@ static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc_
 }
 
 /* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
- * Grouping of the block's header. */
+ * Grouping of the block's header.
+ *
+ * All lists are decoded before an element is made, so all that can be wrong with the payload is
+ * found while dst, and with it a prediction that lies there, is untouched. Classes of no elements
+ * have n_coded = 0: their sides are constants that nobody asks for. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, int subtract, unsigned header,
                                       uint32_t *crc)
@@ -11698,7 +11751,11 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
  * only, and exceptions are met in one pass.
- */
+ *
+ * Table, positions and values are compared with what is left of the payload all at once, before any
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * are the upper halves of floats; their range keeps every point normal and finite, whatever the
+ * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -11752,7 +11809,11 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 }
 
 /* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of most. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of most.
+ *
+ * That decides for bytes whose top bit is that of most. If most is below 128, a byte with the top
+ * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
+ * parts are at most 127. */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
@@ -11781,7 +11842,15 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
  *
  * Three counters go along with i, the strip's first element: the group at hand and the element at
  * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met. */
+ * exception that has not been met.
+ *
+ *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
+ *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
+ *
+ * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
+ * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
+ * where four were read, always at or before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -11839,7 +11908,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
 
 /* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
  * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
- * decode, and be wrong. */
+ * decode, and be wrong. Unlike in a delta nothing of the payload depends on the prediction, not
+ * even the length of a list, so it is compared at the end, when dst is about to be written. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -11889,6 +11959,24 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
  * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
  * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * In order, with where it is done and what it is called when it fails:
+ *
+ *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
+ *                                                                               UNSUPPORTED
+ *   all of the payload is there   who reads the header: lmc_decode_block, ...   TRUNCATED
+ *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
+ *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
+ *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
+ *                    quantised    lmc__get_quantized, behind the lists          BASE_WRONG
+ *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
+ *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
+ *   -- only now dst is written --
+ *   Content_CRC                   lmc__decode_block                             CHECKSUM
+ *
+ * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
+ * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
+ * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
  * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
