@@ -13479,6 +13479,15 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
  * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
  * share nothing that is written, so any order gives the same bytes.
  *
+ *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
+ *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *
+ * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
+ * planned before is seen by all tasks, and what they did is seen after it. The library makes no
+ * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
+ * that number is their workspace.
+ *
  * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
@@ -13496,9 +13505,8 @@ typedef struct lmc__job {
     const lmc__quant_params *quant;
     uint64_t first_element;
 
-    /* Decoding. info: of its header. Only
-     * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
-     * else in the worker's workspace, and copied. */
+    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
+     * is all, it is decoded right there, else in the worker's workspace, and copied. */
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
@@ -13522,7 +13530,7 @@ typedef struct lmc__wave {
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only one. */
+/* Without a parallel_for the caller is the only worker, number 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -13576,7 +13584,9 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
+ * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
+ * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -13602,7 +13612,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster. */
+/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
+ * a single worker would have found first. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -13634,7 +13645,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Bytes per block, or 0 if the options are illegal. */
+/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
+ * 2^20 (spec 7), so at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -13660,12 +13672,15 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
 #ifndef LMC_NO_ENCODER
+/* All blocks stored. It is also the room that lets several workers encode side by side without
+ * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
@@ -13677,7 +13692,14 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
 #endif
 
 /* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed. */
+ * while one is encoded, what the one before has made is packed.
+ *
+ *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
+ *         | to align |                   | workspace | temp block | workspace | temp block |
+ *
+ * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
+ * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
+ * and nothing points into it when a call returns. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -13723,6 +13745,11 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
  *                       slots that are being written. Else a wave's slots follow what is packed,
  *                       and waves are made and packed in turn, as many blocks as dst has room for.
  *
+ * Slot i begins at i times the largest size of a block (lmc_bound_block), counted from dst. Blocks
+ * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
+ * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
+ * different bytes. memmove, for a block may be moved by less than its length.
+ *
  * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
@@ -13752,7 +13779,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. */
+ * returns, so waves need no other lock. Packing is first, for it may
+ * take longest: it moves up to four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -13811,7 +13839,13 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
 }
 
 /* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone. */
+ * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+ *
+ *     step      1            2            3
+ *     encode    w0, jobs A   w1, jobs B   w2, jobs A
+ *     pack                   w0, jobs A   w1, jobs B   ...
+ *
+ * An error ends it at once: dst is then of no use, packed or not. */
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;
@@ -13833,7 +13867,11 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
  * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
+ * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
+ *
+ * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
+ * a base that has nothing to do with the tensor could make the result larger than no base at all.
+ */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -13854,6 +13892,8 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
+/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
+ * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -13904,6 +13944,14 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
  * are walked from the start; those before the range are checked and skipped. Each header is checked
  * before it is used to find the next one.
+ *
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     range                [first ......... last)
+ *                       part    whole    part
+ *
+ * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
+ * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
  *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
@@ -13974,6 +14022,13 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
+ * an error in a header is found when the blocks before it have been written to dst, as it would be
+ * by one who reads block by block; dst is of no use then, but for what the caller knows to be
+ * whole.
+ *
+ * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
+ * the end. total_size is the caller's, and trusted for nothing but comparisons. */
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,
