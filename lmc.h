@@ -12068,6 +12068,9 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
+/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
+ * codes has an entry for each symbol of the grid; scales has one for each group, none if they
+ * follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -12111,7 +12114,9 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
  * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31. */
+ * below 2^31.
+ *
+ *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
 {
     const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
@@ -12151,7 +12156,7 @@ static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
  * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- */
+ * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -12180,7 +12185,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. */
+/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
+ * size that each was allocated with, hence n_codes and n_groups. */
 LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;
@@ -12198,6 +12204,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
+/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
+ * nothing, and has no second moment to ask for. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
                                      size_t size, const void *second)
 {
@@ -12323,7 +12331,15 @@ LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t 
     return c->best[begin] + lmc__cell_cost(c, begin, end);
 }
 
-/* The best cells at a price; returns their number. The queue is [head, tail). */
+/* The best cells at a price; returns their number. The queue is [head, tail).
+ *
+ *     ends still to come    i   i+1  ...                                  n
+ *     best begin          | candidate[head] | candidate[head + 1] | ... |     all below i
+ *                                             ^ from[head + 1]
+ *
+ * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
+ * begins. Each begin enters and leaves the queue once, and is looked for by halving once: n log n.
+ */
 static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
 {
     const size_t n = c->n;
@@ -12457,7 +12473,13 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ *
+ *     elements    |####|    |    |####|    |    |####|    |    |##      n = 7 Mi: every third chunk
+ *                  chunk    stride = 3 chunks
+ *
+ * n / LMC__FIT_SAMPLE is rounded down, so a sample has more than 2 Mi elements and, where that is
+ * 2, up to 3 Mi. Counts of it fit in 32 bits with room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -12470,7 +12492,8 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 
 /* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
  * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. */
+ * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
+ * stands for as many as are in a stride. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -12540,7 +12563,11 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
  * side of zero. A logarithmic one has M in its middle.
  *
  * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
+ *
+ * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
+ * have nothing normal get the scale of 1, for any will do where all elements are zero or
+ * exceptions. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -12594,7 +12621,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions. */
+ * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ *
+ * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
+ * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
+ * octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -12726,7 +12758,7 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 }
 
 /* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error). */
+ * times 0.541 (see lmc__log_error), times 2^32: 11818. */
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
@@ -12773,7 +12805,8 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
+ * any order, and no square is lost beside a large sum, as it would be in a double. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -13090,7 +13123,15 @@ typedef struct lmc__fitted {
 /* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
  * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
  * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions. */
+ * its entropy. Elements beyond the sample's ends become exceptions.
+ *
+ *     symbols before   1 ......... first ....... last ......... n_points
+ *     symbols after                  1 .......... last - first + 1         min grows by as much
+ *     High, Low                    symbol >> low_bits, the low_bits lowest
+ *
+ * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
+ * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
+ * grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -13180,7 +13221,10 @@ static int32_t lmc__octaves(uint64_t ratio)
 }
 
 /* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample. */
+ * finest one is fine enough, and this one holds the sample.
+ *
+ * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
+ * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
 static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
 {
     unsigned guess;
@@ -13243,12 +13287,20 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
  *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
  *
+ * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
- */
+ *
+ * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
+ * depends on how many threads there are or on the tier, and floating point decides nothing: it is
+ * used where every machine gets the same result, and for what is reported. So the quantiser, and
+ * with it all that is written, is the same on every machine.
+ *
+ * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
+ * mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -13261,7 +13313,9 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 #define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. */
+ * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
+ * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
+ * call. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -13321,7 +13375,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. */
+ * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
+ * points, so they reach half as far.) */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -13355,7 +13410,10 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
  * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales. */
+ * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ *
+ * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
+ * sample: total leaves out zeros and exceptions. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -13374,7 +13432,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
 }
 
 /* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info. */
+ * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
+ * does not mean that there is a grid. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -13430,6 +13489,9 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
+/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
+ * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
+ * has a quantiser as any other, which says why. */
 LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
                                           const lmc_quantizer_options *options)
 {
