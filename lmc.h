@@ -12475,11 +12475,12 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
  * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
  *
- *     elements    |####|    |    |####|    |    |####|    |    |##      n = 7 Mi: every third chunk
- *                  chunk    stride = 3 chunks
+ *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
+ *                  chunk         stride = 3 chunks
  *
- * n / LMC__FIT_SAMPLE is rounded down, so a sample has more than 2 Mi elements and, where that is
- * 2, up to 3 Mi. Counts of it fit in 32 bits with room to spare. */
+ * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
+ * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
+ * room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
