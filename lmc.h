@@ -14209,13 +14209,24 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 /* == snapshot/sha256.h ============================================================================ */
 
 /* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
- * and dtypes, so its speed does not matter, and plain C will do. */
+ * and dtypes, so its speed does not matter, and plain C will do.
+ *
+ * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
+ * state is by value, without memory of its own: a copy of it goes on by itself.
+ *
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes behind those: size % 64 of them
+ *     size    all bytes so far
+ *
+ * What is digested, and why CRCs may stand for content in it: identity.h and spec 9.2. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
+/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
+ * 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -14224,7 +14235,12 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* FIPS 180-4, 6.2.2 */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
+ * else in this library, so they are put together byte by byte. The constants are of the cube roots
+ * of the first 64 primes (4.2.2); v has the standard's variables a to h.
+ *
+ * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
+ * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -14262,6 +14278,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
+/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -14275,6 +14292,14 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+ *
+ *     | message | 80 | zeros | bits of the message, 8 bytes |
+ *                             ^ 56 bytes into the last block
+ *
+ * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
+ * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
+ * taken first, as padding counts in size, too. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -16803,6 +16828,22 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
+/* The calls, in the order in which they are legal:
+ *
+ *     open -> [ begin_file -> write_bytes or write_stream, any number -> end_file ] -> finish ->
+ * free
+ *               ^---------------------- at least once --------------------v
+ *
+ * Metadata may be added at any time before finish, free be called at any time. And what they write
+ * (spec 3 and 6), while the index grows in memory:
+ *
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | RUN 2 | blocks | INDX |
+ * trailer | open     begin    as bytes come                     begin                     finish
+ *
+ * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
+ * not: it is what the index says of places. w->body is one buffer for whatever section is being
+ * made. */
+
 /* Straight to the sink, behind what waits to be written. The first thing that fails stops
  * everything: a sink cannot take back. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -16815,7 +16856,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 }
 
 /* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. */
+ * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
+ * buffer cannot have more than SIZE_MAX / 2. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16827,7 +16869,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
-/* See lmc__visit_buffer. */
+/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
@@ -16842,7 +16884,12 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
  * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
- * know: it may if there is a read_back, even if no twin is ever used. */
+ * know: it may if there is a read_back, even if no twin is ever used.
+ *
+ * What the options point to (base, read_back, parallel, what quantisers there will be) is the
+ * caller's and must stay until the writer is freed; the options themselves are copied. The base's
+ * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
+ * reads its bytes only where it has a tensor of the same name. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options)
 {
@@ -16882,6 +16929,8 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     return LMC_OK;
 }
 
+/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
+ * trailer. The sink is the caller's, and is not closed. */
 LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
@@ -16893,7 +16942,11 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have. */
+ * as a wrong argument, and the copy that the writer works with is what a reader will have.
+ *
+ * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
+ * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
+ * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                        enum lmc_dtype default_dtype)
 {
@@ -16926,7 +16979,10 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now. */
+ * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
+ * its CRC, and the identities of its tensors go to the room that the index has kept for them
+ * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
+ * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
@@ -16940,7 +16996,11 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
+/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+ *
+ *     | u32 size of key | u32 size of value | key | value |
+ *
+ * Whether two have the same key is found out in the end, when they are sorted. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -16958,7 +17018,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 }
 
 /* The metadata entries in order of their keys, appended to the index. They are sorted by what
- * points to them, and then copied. */
+ * points to them, and then copied. An item's name points at the key within w->metadata, to which
+ * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -16982,7 +17043,14 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
 }
 
 /* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
- * do not lie side by side. The trailer must come last: a file that has one is complete. */
+ * do not lie side by side. The trailer must come last: a file that has one is complete.
+ *
+ *     | section header |   head   | entries of files and runs | metadata |  trailer  |
+ *       section          head       w->index.entries, as it has grown      trailer
+ *       '- Body_CRC ----------------------------------------------'
+ *
+ * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
+ * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -17018,7 +17086,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
 }
 
 /* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. */
+ * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
+ * there was an error, nor with a w that is NULL. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -17045,6 +17114,7 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const v
 }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
+/* Of the snapshot (spec 9.3): known when it is finished, as it is of all files. */
 LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
                                                 uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -18412,7 +18482,15 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
  * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
  * else. So the first head counts, the others must agree, and where they do not the tensor has no
  * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded. */
+ * their elements are not decoded.
+ *
+ *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
+ *     block 1   stored                                    -> nothing; scale 1 for its groups
+ *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
+ *     end                                                 -> code of each symbol, n_groups scales
+ *
+ * So the result is complete for all elements, also those of blocks that were not quantised: they
+ * lie on some grid or become exceptions, and then is_recovered has the last word. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -18437,7 +18515,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, which differ from block to block. */
+/* All that a block's head says but its scales, and which part of a group comes first: those differ
+ * from block to block. n_points is not said by a head, so it is not compared. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -18466,7 +18545,13 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
  * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again. */
+ * says nothing: it will be coded so again.
+ *
+ * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
+ * the block's first element in the tensor. Its first group must end where the tensor's groups do,
+ * or the scales would be of other elements. A group that begins in the block before gets its scale
+ * twice; if a hostile file says two, the last one counts, and the comparison with the elements
+ * tells. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
                                           const uint8_t *src, const lmc_block_info *info,
                                           uint64_t first, uint8_t *ws, size_t ws_size,
@@ -18573,6 +18658,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
+/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
+ * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
+ * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
                                            size_t file_number, const lmc_tensor *t, lmc_twin *twin)
 {
@@ -20170,9 +20258,22 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
 /* == snapshot/open.h ============================================================================== */
 
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
- * which are a reader with more behind it. Only this file knows that there are two. */
+ * which are a reader with more behind it. Only this file knows that there are two.
+ *
+ *     reader.h     lmc_reader             tables, coder, origin; reads by the index
+ *     salvage.h    lmc__salvage           | lmc_reader | what was found | verdicts |
+ *
+ * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
+ * pointers to functions, read_run and free_extra: reader.h does not include salvage, and a library
+ * without salvage (LMC_NO_SALVAGE) has nothing of it but an error for who asks.
+ *
+ * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
+ * caller's, and must stay until the reader is freed. */
 
-/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. From an
+ * intact file this reads header, trailer and index, and refuses what is wrong with them; salvage
+ * goes through all of the file, and refuses next to nothing. Blocks are checked when they are read.
+ */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -20187,7 +20288,11 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside. On errors it is freed like one that was
- * opened: everything in it is zero, or valid. */
+ * opened: everything in it is zero, or valid.
+ *
+ * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
+ * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
+ * nothing, and freed in any case. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
@@ -20226,6 +20331,8 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     return LMC_OK;
 }
 
+/* What a salvage has beside before the reader itself, as it lies in the same allocation.
+ * struct_size is kept because LMC_REALLOC wants to know what it frees. */
 LMC_API void lmc_free_reader(lmc_reader *r)
 {
     if (!r) return;
@@ -20241,9 +20348,17 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 /* Identities of files that are not in a snapshot: so that any directory can be a base, or be
  * compared with one. The same digester and the same waves as of writer and restorer, without
- * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker. */
+ * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+ *
+ *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
+ *
+ * The result is what lmc_finish_writer would have put into an index for the same file: that the two
+ * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
+ * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs of pieces are taken. */
+/* A task of a wave that codes nothing: only CRCs of pieces are taken. A job that is one piece needs
+ * its CRC from here, as there is no block header that has it; of several pieces each is summed up
+ * by itself, so the job's own CRC is not asked for. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -20255,12 +20370,14 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. */
+/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
+ * begins with a job, is cut into pieces of a whole leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Reading and summing up take turns: what
- * costs here is the caller's disk, and the next span cannot be read to where tasks still read this
- * one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
+ * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
+ * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
+ * still read this one. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -20292,7 +20409,11 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
 }
 
 /* The description is held to the rules for files by writing it down and parsing it, as a writer
- * does. file and tensors change only at the end, all at once. */
+ * does. file and tensors change only at the end, all at once.
+ *
+ * tensors is file->tensors, said once more without const, because identities are written to it. The
+ * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
+ * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
                                           const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user)
@@ -20351,8 +20472,21 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
 
 /* == snapshot/memory.h ============================================================================ */
 
-/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
- * one for the time of a call, so that both grow by the same rule. */
+/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+ *
+ *     data |----- written ---------------|- room -|
+ *          0             ^ position      ^ size   ^ cap
+ *                          of the stream   sink: appends here; source: ends here
+ *
+ * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
+ * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
+ * point to it. While a sink writes, data may move, so it must not be read by another thread.
+ *
+ * Like all callbacks, these return 0 for success; what failed is told by whoever calls them. */
+
+/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
+ * call, so that both grow by the same rule. If there is no memory, what was written before is still
+ * there. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -20398,6 +20532,7 @@ LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
     return sink;
 }
 
+/* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
 {
     lmc_source source;
@@ -20407,6 +20542,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
     return source;
 }
 
+/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
 {
     lmc_stream stream;
@@ -20415,6 +20551,7 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
     return stream;
 }
 
+/* It can be used again. alloc_user stays, as the caller has set it. */
 LMC_API void lmc_free_memory(lmc_memory *memory)
 {
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
