@@ -19388,6 +19388,8 @@ static enum lmc_status lmc__walk_through(lmc__salvage *s)
  *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
  * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
+/* -- tables with gaps -- */
+
 /* At least n files; of those that are new nothing is known, not even that they exist: a later one,
  * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
  */
@@ -19402,7 +19404,9 @@ static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* At least n runs, likewise: of size 0, as they are in no file. */
+/* At least n runs, likewise: of size 0, as they are in no file. A prediction of LMC_ERR_NOT_FOUND
+ * is what marks a run as unknown; it stays when the run gets a place, as only its section would
+ * tell. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
     while (lmc__count_runs(&r->tables) < n) {
@@ -19415,7 +19419,8 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* By its section, or by the index. */
+/* By its section, or by the index. Not those that lmc__place_run has given a place: their blocks
+ * can be read, but not those that have a prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
@@ -19440,7 +19445,9 @@ static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 
 /* -- 1 -- */
 
-/* A FILE section. One that is no valid file leaves one of which nothing is known. */
+/* A FILE section. One that is no valid file leaves one of which nothing is known. Of two with one
+ * number the first counts; numbers that are left out become files of which nothing is known.
+ * Strings and tensors are copied to the file's memory. */
 static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
                                          const uint8_t *body)
 {
@@ -19466,7 +19473,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     return LMC_OK;
 }
 
-/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow. */
+/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow.
+ *
+ * The file number comes from a body whose CRC is right, but a hostile file can make that, too: it
+ * is bounded by what could lie before this section, before tables grow by it. So memory stays in
+ * proportion to the file. */
 static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
                                         const uint8_t *body, size_t *file_number, uint64_t *end)
 {
@@ -19517,7 +19528,17 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* -- 3: where a run lies whose section is lost -- */
+/* -- 3: where a run lies whose section is lost --
+ *
+ * Runs cover the files without a gap and in order (spec 6), so what is known on both sides of a
+ * lost one says where it must be:
+ *
+ *     files   |------- file 0 --------|------- file 1 --------|
+ *     runs    |  run 0  |   run 1 ?   |  run 2  |   run 3 ?   |
+ *                       ^ end of run 0          ^ end of run 2; file 1 ends where its section says
+ *
+ * Two unknown runs in a row cannot be told apart: the second begins where nobody knows. Once the
+ * first was given its blocks it is still not "known", since more of them may be lost behind it. */
 
 /* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
  * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
@@ -19608,7 +19629,12 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
 
 /* Finds the known runs of orphans, trying those that follow the one before them first: blocks that
  * were moved, or whose section came later. A block that is in the wrong place is no longer one of a
- * row. The number of tries is bounded, for a hostile file can have as many orphans as runs. */
+ * row. The number of tries is bounded, for a hostile file can have as many orphans as runs.
+ *
+ * How a header tells its run: the Header_CRC covers the position, which is not stored (spec 7). As
+ * a CRC is linear, header and CRC give state, and for each run number the one block number with
+ * which the CRC would be right is state ^ lmc__run_state(run). A wrong run gives any number of 32
+ * bits, and that must name a block of the run that has this size: a chance of n_blocks in 2^32. */
 static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19697,6 +19723,13 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
  * another one, as good, has other content, there is no telling which is right, and none is handed
  * out. In place: what is kept is never more than what was looked at.
  *
+ *     trust                    is preferred to      and another content of
+ *     INDEX                    all others           none can cast doubt on it: one place has one
+ * block ROW                      LONE, INNER          ROW or LONE makes it doubtful LONE INNER LONE
+ * makes it doubtful INNER                                         INNER makes it doubtful
+ *
+ * The order of lmc__sort_found puts the best of a position first.
+ *
  * Before that, blocks go that do not fit their run after all: without an index, two sections may
  * have had the number, of which one was taken. */
 static void lmc__choose_blocks(lmc__salvage *s)
@@ -19736,7 +19769,13 @@ static void lmc__choose_blocks(lmc__salvage *s)
 /* -- 5 -- */
 
 /* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
- * at the end, for whoever can make something of them. */
+ * at the end, for whoever can make something of them.
+ *
+ *     s->blocks   |  run and number in order  |  run and number in order  |
+ *                 0                  s->n_blocks        lmc__count_found
+ *
+ * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an entry.
+ */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19762,7 +19801,10 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 
 /* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
  * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
- * base: the header that would have told may be lost. */
+ * base: the header that would have told may be lost.
+ *
+ * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
+ * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
 static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19787,7 +19829,9 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 
 /* -- opening -- */
 
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage. */
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
+ * of a later version is refused, where a damaged header is not. An intact header names the base, so
+ * a wrong one is refused at once, as by any reader (spec 4). */
 static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19807,7 +19851,10 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 }
 
 /* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. */
+ * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
+ * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
+ * missing; and none. Only the first is no damage, but the second leads to the index all the same.
+ */
 static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19831,7 +19878,8 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* The steps of the comment above. With an index, 1 and 3 have nothing to find. */
+/* The steps of the comment at the top. With an index, 1 and 3 have nothing to find: it names all
+ * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -19842,7 +19890,10 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_confirm says: of each file, then of each of its tensors. */
+/* Room for what lmc_confirm says: of each file, then of each of its tensors.
+ *
+ *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
+ *     verdicts_at     ^ [0]                      ^ [1] */
 static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 {
     size_t i, n = 0;
@@ -19854,7 +19905,12 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 }
 
 /* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
- * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file.
+ *
+ * Why a second walk: an index that the trailer does not lead to is come upon in the first, and
+ * with it blocks can be recognised that without it were orphans at best. Buffers of the
+ * walk are freed when the tables are full; what stays is in proportion to the blocks that were
+ * found. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
@@ -19884,6 +19940,7 @@ static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
+/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
 static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
@@ -19896,13 +19953,27 @@ static void lmc__free_salvage(lmc_reader *r)
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
  * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_confirm can tell. */
+ * that lmc_confirm can tell.
+ *
+ *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
+ *                    sorted by run and number, copies side by side; n_blocks ^, then the others
+ *
+ *     lmc_next_range ---> the next block of that order, or the gap before it
+ *     lmc_read ---------> lmc__read_salvaged: the blocks of a range, by binary search
+ *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
+ *
+ * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
+ * Content_CRC, and Base_CRC with it, are checked here, each time that a block is asked for. */
 
 /* -- blocks -- */
 
 /* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
  * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
- * neighbour must not cost this one. */
+ * neighbour must not cost this one.
+ *
+ * The header is read and checked again, for the file may have changed since the walk, and what is
+ * used of it here was allocated for what it said then. The prediction goes to dst, and the block is
+ * decoded over it. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -19962,7 +20033,12 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
     return LMC_OK;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. */
+/* The first intact one of the copies of a block, which begin with number i of those found.
+ *
+ * The copies have the same position, content CRC and length (lmc__choose_blocks), so whichever
+ * decodes is right. A copy that lies within the bytes of another block is passed over if that one
+ * is intact: then it is part of that one's content, such as an LMC file that was packed into this
+ * one, and just looks like a block of this file. */
 static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
@@ -19984,7 +20060,11 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
 }
 
 /* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_next_range. */
+ * is lost ends it; what is around that is to be had by lmc_next_range.
+ *
+ * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
+ * are two, as in other readers: one for runs that this very file predicts, because reading those
+ * asks for other bytes of it, by this function again, which may need the other one. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
@@ -20026,11 +20106,12 @@ static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_confirm says of what is whole. */
+/* What lmc_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the identity that the index has. */
+ * is compared with the identity that the index has. The digest of one that is not whole is finished
+ * all the same, and thrown away: that is how the digester gets to the next tensor. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -20054,7 +20135,7 @@ typedef struct lmc__span {
     const uint8_t *data;
 } lmc__span;
 
-/* Cuts off the front up to that offset of the file. */
+/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
 static void lmc__advance(lmc__span *span, uint64_t offset)
 {
     if (span->data) span->data += (size_t)(offset - span->offset);
@@ -20090,7 +20171,8 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
 }
 
 /* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- */
+ * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
+ * what is there is taken: once something is lost it is of no use, and not compared. */
 static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
@@ -20109,7 +20191,7 @@ static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
         verdicts[0] = lmc__verdict(d->file_crc == file->crc);
 }
 
-/* The next range is that, of the file at hand. */
+/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
 static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 {
     lmc__span span;
@@ -20120,7 +20202,8 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
     s->offset += range->size;
 }
 
-/* The next range is lost, from where it begins up to `end` of the file at hand. */
+/* The next range is lost, from where it begins up to `end` of the file at hand. That is a range
+ * like others, so LMC_OK, with its own status. */
 static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
 {
     range->size = end - s->offset;
@@ -20130,7 +20213,10 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
 }
 
 /* Number i of those found becomes the range; number: of its run, or SIZE_MAX. That it turns out to
- * be damaged is in range->status; what is returned is about the call. */
+ * be damaged is in range->status; what is returned is about the call.
+ *
+ * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
+ * file can make. range->data is the reader's, until the next call. */
 static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -20152,7 +20238,12 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lm
 }
 
 /* The next range of run number s->run, in which s->offset of the file is: a block that was found,
- * or what is lost up to the next one. */
+ * or what is lost up to the next one.
+ *
+ *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
+ *     ranges              | 0   | lost      | 3   | 4 |
+ *
+ * Ranges begin where blocks do, for all that are handed out end where one ends. */
 static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -20216,7 +20307,12 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 }
 
 /* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. */
+ * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
+ * reader, and it does not go back.
+ *
+ *     LMC_OK             a range: data, or lost, or damaged, as range->status says
+ *     LMC_ERR_NOT_FOUND  that was all
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;
@@ -20241,11 +20337,15 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
     return LMC_OK;
 }
 
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not known.
+ */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
     return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
 }
 
+/* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by
+ * in lmc_next_range without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const file = lmc_get_file(r, file_number);
