@@ -9490,8 +9490,8 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
  * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n, and of nested masks an eighth of that for each
- * nesting; for a skewed list it is little more than n, as few elements get far down. */
+ * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
+ * few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -9615,7 +9615,8 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
  * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
  * this cheap and every block slower. So the caller makes the row again from the block's elements,
  * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
- * which cannot fail for that reason again. */
+ * which cannot fail for that reason again. Where it was the room in the output that the tree did
+ * not fit in, raw does not fit either, and says so. */
 enum lmc__put {
     LMC__PUT_NO_ROOM,
     LMC__PUT_DONE,
@@ -9627,8 +9628,8 @@ enum lmc__put {
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
  * lmc__put_root, or NULL.
  *
- * The end is moved to n bytes from here for a tree: with its mode byte it must not be longer than
- * raw, which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
+ * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
+ * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
  * at the first other byte; if there is one, the tree has an escape for it. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
@@ -9924,7 +9925,8 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  *
  * With joint coding the packed rest of a plane comes before the top plane, as its place in the
  * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, that is for want of room in dst (see lmc__choose_joint), and nothing is left to try.
+ * not fit, that is for want of room in the output, not for its own size (see lmc__choose_joint):
+ * raw, which is larger, would not fit either.
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
  * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
@@ -10269,7 +10271,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. */
+ * more; or only trying both ways will tell. put_block.h does what it says.
+ *
+ *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
+ *                                    DELTA   |   EITHER   |   DIRECT          (level max: EITHER)
+ */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
@@ -10603,7 +10609,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 }
 
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. */
+ * stays within the limit and the workspace. The workspace belongs to the call: what
+ * it held before does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
@@ -13057,7 +13064,13 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 
 /* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
  * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+ *
+ *     codes before   0 | 1 ... | first ............ last | ... 65534
+ *     codes after    0 |         1 ..... last - first + 1
+ *
+ * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
+ * are means of what occurs, so none is lost. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -13842,8 +13855,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may
- * take longest: it moves up to four blocks for each worker. */
+ * returns, so waves need no other lock. Packing is first, for it may take longest: it
+ * moves up to four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -13885,7 +13898,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. */
+ * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
+ * the next one, behind what is packed by then. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
@@ -14086,9 +14100,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header is found when the blocks before it have been written to dst, as it would be
- * by one who reads block by block; dst is of no use then, but for what the caller knows to be
- * whole.
+ * an error in a header may be found when the waves before it have been written to dst: after an
+ * error dst is of no use.
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */

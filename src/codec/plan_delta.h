@@ -289,7 +289,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. */
+ * more; or only trying both ways will tell. put_block.h does what it says.
+ *
+ *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
+ *                                    DELTA   |   EITHER   |   DIRECT          (level max: EITHER)
+ */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by

@@ -189,8 +189,8 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
  * its elements is not written. The count of ones is the size of the right list in any case.
  *
  * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
- * is n for each level of the tree, so at most 15 n, and of nested masks an eighth of that for each
- * nesting; for a skewed list it is little more than n, as few elements get far down. */
+ * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
+ * few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -314,7 +314,8 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
  * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
  * this cheap and every block slower. So the caller makes the row again from the block's elements,
  * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
- * which cannot fail for that reason again. */
+ * which cannot fail for that reason again. Where it was the room in the output that the tree did
+ * not fit in, raw does not fit either, and says so. */
 enum lmc__put {
     LMC__PUT_NO_ROOM,
     LMC__PUT_DONE,
@@ -326,8 +327,8 @@ enum lmc__put {
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
  * lmc__put_root, or NULL.
  *
- * The end is moved to n bytes from here for a tree: with its mode byte it must not be longer than
- * raw, which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
+ * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
+ * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
  * at the first other byte; if there is one, the tree has an escape for it. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,

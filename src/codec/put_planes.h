@@ -99,7 +99,8 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  *
  * With joint coding the packed rest of a plane comes before the top plane, as its place in the
  * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, that is for want of room in dst (see lmc__choose_joint), and nothing is left to try.
+ * not fit, that is for want of room in the output, not for its own size (see lmc__choose_joint):
+ * raw, which is larger, would not fit either.
  *
  * The end is one byte before what the elements take: a payload of planes must be smaller
  * (spec 7.2), and so a block that would not be is found out while it is written, wherever that

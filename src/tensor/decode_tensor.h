@@ -87,9 +87,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header is found when the blocks before it have been written to dst, as it would be
- * by one who reads block by block; dst is of no use then, but for what the caller knows to be
- * whole.
+ * an error in a header may be found when the waves before it have been written to dst: after an
+ * error dst is of no use.
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */

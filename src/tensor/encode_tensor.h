@@ -58,8 +58,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may
- * take longest: it moves up to four blocks for each worker. */
+ * returns, so waves need no other lock. Packing is first, for it may take longest: it
+ * moves up to four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -101,7 +101,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. */
+ * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
+ * the next one, behind what is packed by then. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
