@@ -16843,15 +16843,14 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* The calls, in the order in which they are legal:
  *
- *     open -> [ begin_file -> write_bytes or write_stream, any number -> end_file ] -> finish ->
- * free
- *               ^---------------------- at least once --------------------v
+ *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
+ *               ^------------- once or more often, no two at once ------^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
  *
- *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | RUN 2 | blocks | INDX |
- * trailer | open     begin    as bytes come                     begin                     finish
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | INDX | trailer |
+ *       open     begin    as bytes come                     begin          finish
  *
  * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
  * not: it is what the index says of places. w->body is one buffer for whatever section is being
@@ -17137,7 +17136,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
 }
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- */
+ * Those are the coder's parts (pipeline.h). */
 LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 {
     uint64_t pending = 0;
@@ -19736,10 +19735,11 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
  * another one, as good, has other content, there is no telling which is right, and none is handed
  * out. In place: what is kept is never more than what was looked at.
  *
- *     trust                    is preferred to      and another content of
- *     INDEX                    all others           none can cast doubt on it: one place has one
- * block ROW                      LONE, INNER          ROW or LONE makes it doubtful LONE INNER LONE
- * makes it doubtful INNER                                         INNER makes it doubtful
+ *     trust    is preferred to        doubtful, where another content has
+ *     INDEX    all others             - (there is one block at one place)
+ *     ROW      LONE, INNER            ROW or LONE
+ *     LONE     INNER                  LONE
+ *     INNER                           INNER
  *
  * The order of lmc__sort_found puts the best of a position first.
  *
@@ -19920,10 +19920,9 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 /* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
  * found an index; then the tables. A file in which nothing is found at all is no LMC file.
  *
- * Why a second walk: an index that the trailer does not lead to is come upon in the first, and
- * with it blocks can be recognised that without it were orphans at best. Buffers of the
- * walk are freed when the tables are full; what stays is in proportion to the blocks that were
- * found. */
+ * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
+ * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
+ * when the tables are full; what stays is in proportion to the blocks that were found. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
@@ -19972,7 +19971,7 @@ static void lmc__free_salvage(lmc_reader *r)
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
  *
  *     lmc_next_range ---> the next block of that order, or the gap before it
- *     lmc_read ---------> lmc__read_salvaged: the blocks of a range, by binary search
+ *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
  * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
@@ -20026,7 +20025,12 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
 
 /* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
  * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
- * are not asked for: in_outer keeps this to one level. */
+ * are not asked for: in_outer keeps this to one level.
+ *
+ *     file   | header 5 | payload of block 5 ... | header 9 | payload 9 | ... payload of 5 | ...
+ *
+ * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
+ * its size may be wrong, and block 9 may be what really lies there. */
 static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
     size_t i;
@@ -20303,7 +20307,8 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 }
 
 /* The next block without a place. Its copies are passed over: they are of the same position, and
- * lmc__deliver has tried them. */
+ * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
+ * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
 static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);
@@ -20570,7 +20575,8 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 }
 
 /* An origin's first step, and nothing else: identities of files and tensors are those that the base
- * says they have. */
+ * says they have. No byte of content is read; whoever wants to know that the content has them calls
+ * lmc_identify_file for each file first. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user)
 {

@@ -363,10 +363,11 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
  * another one, as good, has other content, there is no telling which is right, and none is handed
  * out. In place: what is kept is never more than what was looked at.
  *
- *     trust                    is preferred to      and another content of
- *     INDEX                    all others           none can cast doubt on it: one place has one
- * block ROW                      LONE, INNER          ROW or LONE makes it doubtful LONE INNER LONE
- * makes it doubtful INNER                                         INNER makes it doubtful
+ *     trust    is preferred to        doubtful, where another content has
+ *     INDEX    all others             - (there is one block at one place)
+ *     ROW      LONE, INNER            ROW or LONE
+ *     LONE     INNER                  LONE
+ *     INNER                           INNER
  *
  * The order of lmc__sort_found puts the best of a position first.
  *
@@ -547,10 +548,9 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 /* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
  * found an index; then the tables. A file in which nothing is found at all is no LMC file.
  *
- * Why a second walk: an index that the trailer does not lead to is come upon in the first, and
- * with it blocks can be recognised that without it were orphans at best. Buffers of the
- * walk are freed when the tables are full; what stays is in proportion to the blocks that were
- * found. */
+ * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
+ * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
+ * when the tables are full; what stays is in proportion to the blocks that were found. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);

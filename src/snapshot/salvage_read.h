@@ -25,7 +25,7 @@
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
  *
  *     lmc_next_range ---> the next block of that order, or the gap before it
- *     lmc_read ---------> lmc__read_salvaged: the blocks of a range, by binary search
+ *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
  * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
@@ -79,7 +79,12 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
 
 /* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
  * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
- * are not asked for: in_outer keeps this to one level. */
+ * are not asked for: in_outer keeps this to one level.
+ *
+ *     file   | header 5 | payload of block 5 ... | header 9 | payload 9 | ... payload of 5 | ...
+ *
+ * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
+ * its size may be wrong, and block 9 may be what really lies there. */
 static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
     size_t i;
@@ -356,7 +361,8 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 }
 
 /* The next block without a place. Its copies are passed over: they are of the same position, and
- * lmc__deliver has tried them. */
+ * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
+ * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
 static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);

@@ -28,15 +28,14 @@
 
 /* The calls, in the order in which they are legal:
  *
- *     open -> [ begin_file -> write_bytes or write_stream, any number -> end_file ] -> finish ->
- * free
- *               ^---------------------- at least once --------------------v
+ *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
+ *               ^------------- once or more often, no two at once ------^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
  *
- *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | RUN 2 | blocks | INDX |
- * trailer | open     begin    as bytes come                     begin                     finish
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | INDX | trailer |
+ *       open     begin    as bytes come                     begin          finish
  *
  * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
  * not: it is what the index says of places. w->body is one buffer for whatever section is being
@@ -322,7 +321,7 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
 }
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- */
+ * Those are the coder's parts (pipeline.h). */
 LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 {
     uint64_t pending = 0;
