@@ -11914,9 +11914,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
 }
 
 /* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
- * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
- * decode, and be wrong. Unlike in a delta nothing of the payload depends on the prediction, not
- * even the length of a list, so it is compared at the end, when dst is about to be written. */
+ * The prediction's CRC is compared first (spec 7): with a wrong second moment, all would decode,
+ * and be wrong; and a wrong one is told from damage even where the payload is damaged, too. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -11925,6 +11924,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     lmc__quantized_head head;
     lmc__side high, low;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
     low.list = NULL;
     low.value = 0;
@@ -11937,7 +11937,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
                    LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
@@ -11975,7 +11974,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
  *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
  *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
- *                    quantised    lmc__get_quantized, behind the lists          BASE_WRONG
+ *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --

@@ -29,7 +29,7 @@
  *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
  *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
  *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
- *                    quantised    lmc__get_quantized, behind the lists          BASE_WRONG
+ *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
  *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
  *   -- only now dst is written --

@@ -277,9 +277,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
 }
 
 /* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
- * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
- * decode, and be wrong. Unlike in a delta nothing of the payload depends on the prediction, not
- * even the length of a list, so it is compared at the end, when dst is about to be written. */
+ * The prediction's CRC is compared first (spec 7): with a wrong second moment, all would decode,
+ * and be wrong; and a wrong one is told from damage even where the payload is damaged, too. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -288,6 +287,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     lmc__quantized_head head;
     lmc__side high, low;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
     low.list = NULL;
     low.value = 0;
@@ -300,7 +300,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
                    LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
