@@ -846,6 +846,7 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
+#if !defined(LMC_NO_SNAPSHOT) || !(defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER))
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
 static void *lmc__realloc(void *ptr, size_t new_size)
 {
@@ -853,6 +854,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     free(ptr);
     return NULL;
 }
+#endif
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
@@ -1370,50 +1372,56 @@ typedef struct lmc__kernels {
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  int rotate);
-    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
-                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                           int rotate);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                           size_t n, lmc__streaming streaming);
-    int (*is_constant)(const uint8_t *src, size_t n);
-    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                  int rotate);
-    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
-    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
-                        unsigned split);
     void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
-    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
                       unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
-                 size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
                    size_t first, size_t n, const lmc__joint *joint);
     uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                               const uint8_t *base, size_t n, unsigned width,
                               const lmc__grouping *grouping);
-    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
+#ifndef LMC_NO_ENCODER
+    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                  int rotate);
+    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
+                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                           int rotate);
+    int (*is_constant)(const uint8_t *src, size_t n);
+    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
+    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
+                        unsigned split);
+    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
+    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
+                 size_t n, const lmc__joint *joint);
+    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping);
+#endif
+#ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
                             const lmc__grid *grid);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
+                         unsigned low_bits);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
                             const lmc__grid *grid);
     size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
                                size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
-    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
-                         unsigned low_bits);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
-    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#endif
+#endif
 } lmc__kernels;
 
 /* == kernels/tables.h ============================================================================= */
@@ -3046,6 +3054,7 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
+#ifndef LMC_NO_SNAPSHOT
 /* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
 static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
@@ -3056,7 +3065,9 @@ static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
     }
     return a ^ b;
 }
+#endif
 
+#ifndef LMC_NO_SALVAGE
 /* The register before the bytes of p, from the one behind them: a step's shift to the right is
  * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
  * 31 tells whether the step had added the polynomial. */
@@ -3070,6 +3081,7 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     }
     return state;
 }
+#endif
 
 /*
  * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
@@ -3275,13 +3287,55 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     default: call(8);                                                                              \
     }
 
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                unsigned width, int rotate)
+{
+    uint64_t v[8];
+    size_t i = 0;
+    unsigned p;
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+        for (; i + 16 <= n; i += 16) {
+            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
+            uint16_t e[16];
+            int j;
+            for (j = 0; j < 16; j++) {
+                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
+                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
+            }
+            lmc__store16x16(dst + 2 * i, e);
+        }
+    for (; i + 8 <= n; i += 8) {
+        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
+        lmc__join8(dst + i * width, v, width, rotate);
+    }
+    if (i < n) {
+        uint8_t tail[64], in[8];
+        for (p = 0; p < width; p++) {
+            memset(in, 0, sizeof in);
+            memcpy(in, planes->row[p] + i, n - i);
+            v[p] = lmc__load64(in);
+        }
+        lmc__join8(tail, v, width, rotate);
+        memcpy(dst + i * width, tail, (n - i) * width);
+    }
+}
+
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate){
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+    if (width == 2)
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -3311,39 +3365,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                unsigned width, int rotate)
-{
-    uint64_t v[8];
-    size_t i = 0;
-    unsigned p;
-    if (width == 2)
-        for (; i + 16 <= n; i += 16) {
-            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
-            uint16_t e[16];
-            int j;
-            for (j = 0; j < 16; j++) {
-                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
-                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
-            }
-            lmc__store16x16(dst + 2 * i, e);
-        }
-    for (; i + 8 <= n; i += 8) {
-        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
-        lmc__join8(dst + i * width, v, width, rotate);
-    }
-    if (i < n) {
-        uint8_t tail[64], in[8];
-        for (p = 0; p < width; p++) {
-            memset(in, 0, sizeof in);
-            memcpy(in, planes->row[p] + i, n - i);
-            v[p] = lmc__load64(in);
-        }
-        lmc__join8(tail, v, width, rotate);
-        memcpy(dst + i * width, tail, (n - i) * width);
-    }
-}
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
@@ -3352,15 +3373,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate)
-{
-#define LMC__CALL(w)                                                                               \
-    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
+#endif
 
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
@@ -3430,26 +3443,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
-}
-
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3469,18 +3462,32 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+#endif
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
 /* -- */
-
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate)
-{
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
 
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
@@ -3537,26 +3544,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
-}
-
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3576,6 +3563,28 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+#endif
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -3627,26 +3636,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
-}
-
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3666,21 +3655,57 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+#endif
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
 /* -- */
 
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, int rotate){
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+#endif
+
+#ifndef LMC_NO_ENCODER
+#if LMC__NEON
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate){
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
+#if LMC__X86
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -3693,9 +3718,11 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 #undef LMC__CALL
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/count.h ============================================================================== */
 
+#ifndef LMC_NO_ENCODER
 /* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same. Eight tables,
  * because a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes
  * want the same one. */
@@ -3735,6 +3762,7 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
  * word, then all bytes in the top one, by a multiplication. */
@@ -3807,6 +3835,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * map symbols to ranks, the order of their leaves, and partition these.
  */
 
+#ifndef LMC_NO_ENCODER
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -3928,6 +3957,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
     }
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/partition.h ========================================================================== */
 
@@ -3949,6 +3979,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * the end lies in the slack of the list.
  */
 
+#ifndef LMC_NO_ENCODER
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -4134,6 +4165,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
     return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 0);
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/merge.h ============================================================================== */
 
@@ -4371,23 +4403,6 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * out of, or into, the bytes of that vector.
  */
 
-static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const uint64_t low = first * LMC__ONES8;
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 8) {
-        /* no borrow between the bytes that count: src[i] >= first */
-        uint64_t v = lmc__load64(src + i) - low;
-        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
-        for (d = 0; d < depth; d++)
-            bits[d * row + (i >> 3)] =
-                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
-    }
-}
-
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -4404,30 +4419,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count. */
-LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
-                                     uint8x16_t first, unsigned depth)
-{
-    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
-                             vsubq_u8(vld1q_u8(src + 32), first),
-                             vsubq_u8(vld1q_u8(src + 48), first)};
-    for (; depth-- != 0; bits += row) {
-        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
-        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
-                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
-        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
-    }
-}
-
-static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                              unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
-    for (; n >= 64; n -= 64, src += 64, bits += 8)
-        lmc__flatten64_neon(bits, row, src, 64, low, depth);
-    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
-}
-
 LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                        uint8x16x4_t table, unsigned depth)
 {
@@ -4457,31 +4448,6 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
-         */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
-            uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
-                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
-            }
-        }
-    }
-}
-
 LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                            const uint8_t *symbols, unsigned depth)
 {
@@ -4528,31 +4494,6 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
-                                            unsigned first, unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m512i low = _mm512_set1_epi8((char)first);
-    size_t i;
-    unsigned d;
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        for (d = 0; d < depth; d++)
-            lmc__store64(bits + d * row + i / 8,
-                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-    }
-    if (i < n) {
-        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        uint8_t word[8];
-        for (d = 0; d < depth; d++) {
-            lmc__store64(word, _mm512_mask_test_epi8_mask(
-                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-            memcpy(bits + d * row + i / 8, word, row - i / 8);
-        }
-    }
-}
-
 LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                const uint8_t *symbols, unsigned depth)
 {
@@ -4582,6 +4523,106 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
     else lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
 }
 #endif
+
+#ifndef LMC_NO_ENCODER
+static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint64_t low = first * LMC__ONES8;
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 8) {
+        /* no borrow between the bytes that count: src[i] >= first */
+        uint64_t v = lmc__load64(src + i) - low;
+        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
+        for (d = 0; d < depth; d++)
+            bits[d * row + (i >> 3)] =
+                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
+    }
+}
+
+#if LMC__NEON
+/* A step of 64 elements, of which n count. */
+LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                     uint8x16_t first, unsigned depth)
+{
+    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
+                             vsubq_u8(vld1q_u8(src + 32), first),
+                             vsubq_u8(vld1q_u8(src + 48), first)};
+    for (; depth-- != 0; bits += row) {
+        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
+        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
+                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
+        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    }
+}
+
+static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                              unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_neon(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
+         */
+        v = _mm256_sll_epi16(v, up);
+        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
+            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+            uint8_t word[4];
+            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
+            else {
+                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
+                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+            }
+        }
+    }
+}
+#endif
+
+#if LMC__X86
+LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i low = _mm512_set1_epi8((char)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++)
+            lmc__store64(bits + d * row + i / 8,
+                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        uint8_t word[8];
+        for (d = 0; d < depth; d++) {
+            lmc__store64(word, _mm512_mask_test_epi8_mask(
+                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            memcpy(bits + d * row + i / 8, word, row - i / 8);
+        }
+    }
+}
+#endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/fold.h =============================================================================== */
 
@@ -4618,6 +4659,20 @@ LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joi
     return v;
 }
 
+/* Elements [first + i, first + n), one by one. */
+static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                             const uint8_t *packed, size_t first, size_t i, size_t n,
+                             const lmc__joint *joint)
+{
+    const unsigned extra = joint->extra;
+    for (; i < n; i++) {
+        const unsigned wide = joint->offset + symbols[i];
+        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
+        high[i] = (uint8_t)(wide >> extra);
+    }
+}
+
+#ifndef LMC_NO_ENCODER
 /* Elements [i, n), one by one. */
 static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                            const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
@@ -4635,19 +4690,7 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
             }
     }
 }
-
-/* Elements [first + i, first + n), one by one. */
-static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                             const uint8_t *packed, size_t first, size_t i, size_t n,
-                             const lmc__joint *joint)
-{
-    const unsigned extra = joint->extra;
-    for (; i < n; i++) {
-        const unsigned wide = joint->offset + symbols[i];
-        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
-        high[i] = (uint8_t)(wide >> extra);
-    }
-}
+#endif
 
 /* The tiers. */
 #define LMC__ISA(name) lmc__##name##_scalar
@@ -4665,31 +4708,8 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
  * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
  * removes them. `extra` is a constant where these are inlined. */
 
-/* high and low to symbols. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
- * row 0. */
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-/* And back. */
+/* The packed bits of elements behind packed_size; packed: where the field of the first is in row
+ * 0. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -4716,35 +4736,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                             LMC__ISA(shl)(s, 8 - extra), *low);
 }
 
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
                                            const lmc__joint *joint, unsigned extra)
@@ -4777,18 +4768,9 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
 
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/fold_vec.inl -- */
+#ifndef LMC_NO_ENCODER
+/* high and low to symbols. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
                                                 unsigned offset)
 {
@@ -4798,6 +4780,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR lo
     return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
 }
 
+/* And back: the packed bits of low go to where unpack_tail finds them. */
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
                                          unsigned extra)
 {
@@ -4810,6 +4793,47 @@ LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_
     }
 }
 
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#if LMC__NEON
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -4833,35 +4857,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                             LMC__ISA(shl)(s, 8 - extra), *low);
 }
 
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
                                            const lmc__joint *joint, unsigned extra)
@@ -4894,6 +4889,58 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -4907,27 +4954,6 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
 #define LMC__INLINE_ISA LMC__INLINE2
 #define LMC__STATIC_ISA LMC__AVX2 static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -4949,35 +4975,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
     *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
                             LMC__ISA(shl)(s, 8 - extra), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
@@ -5012,6 +5009,58 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -5025,27 +5074,6 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
 #define LMC__INLINE_ISA LMC__INLINE512
 #define LMC__STATIC_ISA LMC__AVX512 static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -5067,35 +5095,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
     *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
                             LMC__ISA(shl)(s, 8 - extra), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
@@ -5130,6 +5129,58 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -5288,6 +5339,7 @@ LMC__INLINE512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root. */
 
+#ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
  * tiers end with.
  *
@@ -5508,6 +5560,7 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/join_root.h ========================================================================== */
 
@@ -5885,6 +5938,22 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * elements of one class. Every element is in the last class or before, so that needs no comparison.
  */
 
+/* A block of a delta: what group and ungroup are called with. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    int subtract;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
+/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
+ * that CRC-32C; next[c] of them are in class c. */
+typedef struct lmc__delta_progress {
+    size_t n, next[LMC__MAX_CLASSES];
+    uint32_t crc;
+} lmc__delta_progress;
+
 /* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
  * seven bits there; its sign follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
@@ -6173,22 +6242,7 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * shuffle in all planes, and stored at the end of its lists; only as many count as there are, and
  * what is stored behind them is overwritten by the next step, or lies in the lists' slack. */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    int subtract;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
-/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
-typedef struct lmc__delta_progress {
-    size_t n, next[LMC__MAX_CLASSES];
-    uint32_t crc;
-} lmc__delta_progress;
-
+#ifndef LMC_NO_ENCODER
 /* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
  * and the residual's masks are. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
@@ -6547,6 +6601,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/ungroup.h ============================================================================ */
 
@@ -6560,28 +6615,6 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
  * give zero: so the classes are combined by or. */
-
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are. */
-typedef struct lmc__spread {
-    lmc__class_sides from;
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
-} lmc__spread;
-
-static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
-                               const lmc__delta_block *block)
-{
-    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
-    unsigned p, c;
-    memset(spread, 0, sizeof *spread);
-    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
-    for (c = 0; c < n_classes; c++)
-        for (p = first; p < block->width; p++) {
-            spread->from.side[c][p] = sides->side[c][p];
-            if (sides->side[c][p].list) spread->any_list[c] = 1;
-        }
-}
 
 /* The bytes of a residual, from the lists of its class and the natural planes. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -6635,6 +6668,30 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
     (void)streaming;
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
+
+#if LMC__NEON || LMC__X86
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are. */
+typedef struct lmc__spread {
+    lmc__class_sides from;
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
+} lmc__spread;
+
+static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
+                               const lmc__delta_block *block)
+{
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    unsigned p, c;
+    memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
+    for (c = 0; c < n_classes; c++)
+        for (p = first; p < block->width; p++) {
+            spread->from.side[c][p] = sides->side[c][p];
+            if (sides->side[c][p].list) spread->any_list[c] = 1;
+        }
+}
+#endif
 
 #if LMC__NEON
 /* Whole steps of 16 elements; done->crc is left to the caller.
@@ -6954,6 +7011,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * bits (its lower half is zero).
  */
 
+#ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
@@ -7063,6 +7121,30 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
+/* symbols[i] = table[codes[i]] */
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
+/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
+                                     size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+}
+
+/* memcpy of what will not be looked at soon: past the caches */
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    memcpy(dst, src, size);
+}
+
+#ifndef LMC_NO_ENCODER
 static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
                                         uint32_t scale, const lmc__grid *grid)
 {
@@ -7105,24 +7187,7 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* symbols[i] = table[codes[i]] */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
-/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
-static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
-                                     size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
-}
-
-/* The inverse, of symbols below 256 << low_bits. */
+/* The inverse of join_symbols, of symbols below 256 << low_bits. */
 static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                                     unsigned low_bits)
 {
@@ -7132,12 +7197,7 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
         if (low) low[i] = (uint8_t)(symbols[i] & ((1u << low_bits) - 1));
     }
 }
-
-/* memcpy of what will not be looked at soon: past the caches */
-static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    memcpy(dst, src, size);
-}
+#endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
@@ -7290,6 +7350,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
  * that are no normal numbers are not either, but +0 always is: symbol 0. */
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
@@ -7406,24 +7485,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -7440,6 +7501,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64
@@ -7547,6 +7609,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
                                            LMC__I32 is_off, LMC__I32 *exceptions)
 {
@@ -7660,24 +7741,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -7694,6 +7757,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64
@@ -7800,6 +7864,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
                                            LMC__I32 is_off, LMC__I32 *exceptions)
 {
@@ -7913,24 +7996,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -7947,6 +8012,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64
@@ -8006,6 +8072,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 }
 #endif
 #endif
+#endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h ============================================================================== */
 
@@ -8019,48 +8086,68 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
 #endif
 
-/* Those that a tier has under its own name. */
-#define LMC__KERNELS(isa)                                                                          \
-    lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
-        lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
-        lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
-        lmc__ungroup_##isa
+/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
+ * an argument. */
+#define LMC__DECODERS(isa, crc32c, join, join_root)                                                \
+    crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
+        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
+#ifndef LMC_NO_ENCODER
+#define LMC__ENCODERS(isa, split_root)                                                             \
+    lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa,
+#else
+#define LMC__ENCODERS(isa, split_root)
+#endif
+
+/* of grids.h */
+#ifdef LMC_NO_QUANTIZE
+#define LMC__GRID_DECODERS(isa, look_up, stream)
+#else
+#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#endif
+#if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
+#define LMC__GRID_ENCODERS(isa, or_scalar)
+#else
+#define LMC__GRID_ENCODERS(isa, or_scalar)                                                         \
+    or_scalar(quantize_rows, isa), or_scalar(quantize_updates, isa), lmc__sum_magnitudes_##isa,    \
+        lmc__cut_symbols_##isa,
+#endif
+#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
 #define LMC__SCALAR_GRIDS                                                                          \
-    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
-        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
-        lmc__cut_symbols_scalar, lmc__look_up_scalar, lmc__stream_scalar
+    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
+    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
 #if LMC__VECTORS
 #define LMC__GRIDS(isa, look_up, stream)                                                           \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
-        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, lmc__join_symbols_##isa, \
-        lmc__cut_symbols_##isa, look_up, stream
+    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
 #else
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
+/* One part a line. The formatter would indent each one more. */
+/* clang-format off */
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
-    lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
+    LMC_TIER_SCALAR,
+    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
+    LMC__ENCODERS(scalar, lmc__split_root_strips)
+    LMC__SCALAR_GRIDS
+};
 
 #if LMC__NEON
 /* with the CRC-32 instructions, and without */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    lmc__crc32c_neon,
-    lmc__join_neon,
-    lmc__split_root_strips,
-    lmc__join_root_strips,
-    LMC__KERNELS(neon),
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+};
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar,
-    lmc__join_neon,
-    lmc__split_root_strips,
-    lmc__join_root_strips,
-    LMC__KERNELS(neon),
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+};
 #endif
 
 #if LMC__SIMDE
@@ -8070,36 +8157,38 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
  * code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,         lmc__crc32c_scalar,      lmc__join_scalar,  lmc__split_root_strips,
-    lmc__join_root_strips,  lmc__is_constant_scalar, lmc__split_scalar, lmc__map_scalar,
-    lmc__partition_avx2,    lmc__merge_simde,        lmc__flatten_avx2, lmc__unflatten_avx2,
-    lmc__count_ones_scalar, lmc__fold_avx2,          lmc__unfold_avx2,  lmc__count_classes_scalar,
-    lmc__group_scalar,      lmc__ungroup_scalar,     LMC__SCALAR_GRIDS};
+    LMC_TIER_SIMDE,
+    lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips, lmc__merge_simde,
+    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
+    lmc__ungroup_scalar,
+#ifndef LMC_NO_ENCODER
+    lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+#endif
+    LMC__SCALAR_GRIDS
+};
 #endif
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    lmc__crc32c_avx2,
-    lmc__join_avx2,
-    lmc__split_root_avx2,
-    lmc__join_root_avx2,
-    LMC__KERNELS(avx2),
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
+    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
+    LMC__ENCODERS(avx2, lmc__split_root_avx2)
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+};
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
 /* join on its own is rare: what join_root leaves over */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    lmc__crc32c_avx512,
-    lmc__join_avx2,
-    lmc__split_root_avx512,
-    lmc__join_root_avx512,
-    LMC__KERNELS(avx512),
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
+    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
+    LMC__ENCODERS(avx512, lmc__split_root_avx512)
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+};
 #endif
+/* clang-format on */
 
 /* == kernels/dispatch.h =========================================================================== */
 
@@ -8285,11 +8374,13 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
 static int lmc__rotates(enum lmc_dtype dtype)
 {
     return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
 }
+#endif
 
 /* == codec/half.h ================================================================================= */
 
@@ -11626,7 +11717,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     return LMC_OK;
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
  * how the library was configured. */
@@ -11797,6 +11888,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
  * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
  * decoder of their own, and nothing of how a payload is laid out. */
@@ -11814,6 +11906,7 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     return lmc__get_quantized_head(&d, head, info, spare);
 }
+#endif
 
 /* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
  * of each, which carries into the eighth if they are more than the lower 7 bits of most.

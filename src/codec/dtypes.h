@@ -58,8 +58,10 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
 static int lmc__rotates(enum lmc_dtype dtype)
 {
     return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
 }
+#endif

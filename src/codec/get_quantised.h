@@ -160,6 +160,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
  * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
  * decoder of their own, and nothing of how a payload is laid out. */
@@ -177,6 +178,7 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     return lmc__get_quantized_head(&d, head, info, spare);
 }
+#endif
 
 /* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
  * of each, which carries into the eighth if they are more than the lower 7 bits of most.

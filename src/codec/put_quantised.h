@@ -406,7 +406,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     return LMC_OK;
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
  * how the library was configured. */
