@@ -970,7 +970,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "}"),
     ("writer: no room for a run's head in the wave", "snapshot",
      "    if (c->n_jobs && slot > out->cap - out->size) {",
-     "    if (c->n_jobs && slot - head > out->cap - out->size) {"),
+     "    if (c->n_jobs && slot - head_size > out->cap - out->size) {"),
     ("writer: no room for predictions", "delta",
      "if (w->plan.origin.base || w->plan.origin.read_back)\n"
      "LMC__TRY(lmc__reserve(&c->base, out->cap));",
@@ -1281,7 +1281,7 @@ def put(text, spans, new):
     for start, end in reversed(spans):
         line = line_at(text, (start, end))
         in_macro = "\\\n" in line + "\n" or line.startswith("#define")
-        text = text[:start] + " " + re.sub(r"\s*\\?\n\s*", " " if in_macro else "\n", new.strip()) + " " + text[end:]
+        text = text[:start] + " " + re.sub(r"\s*\\?\n\s*", " " if in_macro else "\n", new.strip().rstrip("\\")) + " " + text[end:]
     return text
 
 
@@ -1441,12 +1441,13 @@ class Library:
         return None
 
 
-def try_bug(library, number, suites):
-    """Tries the suites until one fails."""
+def try_bug(library, number, suites, must_pass):
+    """Tries the suites until one fails; must_pass(suite): fails if that suite does without a bug."""
     name, group, old, new = BUGS[number - 1]
     start = time.time()
     result = {"name": name, "group": group, "old": old, "new": new, "suite": None, "how": "", "tried": []}
     for suite in suites:
+        must_pass(suite)
         how = library.run(suite, number)
         result["tried"].append(suite)
         if how:
@@ -1529,17 +1530,18 @@ def main():
     together = Library("together", woven_text)
     clean, lock = {}, threading.Lock()
 
+    def must_pass(suite):
+        with Library.making[suite]:
+            if suite not in clean:
+                clean[suite] = together.run(suite)
+            if clean[suite]:
+                raise RuntimeError("%s fails without a bug: %s" % (suite, clean[suite]))
+
     def attempt(n):
         name = BUGS[n - 1][0]
         library = together if n in woven else Library("alone-%d" % n, put(text, places[n], BUGS[n - 1][3]))
         try:
-            for suite in todo[n]:  # the tests as they are must pass
-                with lock:
-                    if suite not in clean:
-                        clean[suite] = together.run(suite)
-                    if clean[suite]:
-                        raise RuntimeError("%s fails without a bug: %s" % (suite, clean[suite]))
-            result = try_bug(library, n, todo[n])
+            result = try_bug(library, n, todo[n], must_pass)
         finally:
             if library is not together:
                 library.remove()
