@@ -97,8 +97,9 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     return status;
 }
 
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
-                                          void *alloc_user)
+LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+                                                    uint8_t identity[LMC_IDENTITY_SIZE],
+                                                    void *alloc_user)
 {
     lmc__origin origin;
     enum lmc_status status;

@@ -76,7 +76,7 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                      memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
 }
 
-LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;

@@ -28,8 +28,8 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 
 /* One allocation for the reader, and what it has beside. On errors it is freed like one that was
  * opened: everything in it is zero, or valid. */
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
-                                        const lmc_reader_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                                  const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
     size_t struct_size = sizeof(lmc_reader);

@@ -184,8 +184,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
-                                           size_t file_number, const lmc_tensor *t, lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
+                                                     size_t file_number, const lmc_tensor *t,
+                                                     lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;

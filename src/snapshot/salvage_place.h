@@ -189,7 +189,7 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
  * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
  * is another to show that it is not the last, which may be shorter; all others must agree. A run
  * ends with the last of its blocks that was found, and must not reach into what is known. */
-static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
+LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
     uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
@@ -385,7 +385,7 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 /* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
  * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
  * base: the header that would have told may be lost. */
-static enum lmc_status lmc__finish_runs(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
@@ -477,7 +477,7 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 
 /* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
  * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
-static enum lmc_status lmc__open_salvage(lmc_reader *r)
+LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
     int had_index;

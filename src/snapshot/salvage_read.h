@@ -107,8 +107,8 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
 }
 
 /* The reader's read_run. */
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
-                                          uint8_t *dst, size_t size)
+LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                                    uint8_t *dst, size_t size)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -333,7 +333,7 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 
 /* File by file, then the blocks without a place. Each call returns one range, so memory is one
  * block's. */
-LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;
     if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;

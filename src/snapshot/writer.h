@@ -63,8 +63,8 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.quantized, alloc_user);
 }
 
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                                  const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
     uint8_t header[LMC__HEADER_SIZE];
@@ -114,8 +114,8 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
  * as a wrong argument, and the copy that the writer works with is what a reader will have. */
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                                 enum lmc_dtype default_dtype)
 {
     lmc_file *const copy = &w->plan.file;
     enum lmc_status status;
@@ -179,7 +179,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 
 /* The metadata entries in order of their keys, appended to the index. They are sorted by what
  * points to them, and then copied. */
-static enum lmc_status lmc__append_metadata(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
     uint32_t i;
@@ -203,7 +203,7 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
 
 /* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
  * do not lie side by side. The trailer must come last: a file that has one is complete. */
-static enum lmc_status lmc__finish_writer(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
