@@ -5879,30 +5879,28 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
-#define LMC__DEFINE_JOIN_ROOT(width)                                                               \
-    LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. Elements of
+ * 8 bytes test everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root, has_joint)                                                    \
+    lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
+                               has_joint)
+#define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
+    LMC__LOOP512 lmc__progress lmc__join_root_##w##_avx512(                                        \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
+        const unsigned width = w;                                                                  \
         const int rotate = source->rotate, streams = streaming.is_on;                              \
-        if (source->joint)                                                                         \
-            return lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams,   \
-                                              1, 1);                                               \
-        if (source->root)                                                                          \
-            return streams ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
-                                                        1, 1, 0)                                   \
-                           : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
-                                                        0, 1, 0);                                  \
-        return streams                                                                             \
-                   ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 1, 0, 0) \
-                   : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 0, 0,    \
-                                                0);                                                \
+        if (width == 8) return LMC__LOOP(streams, source->root != NULL, source->joint != NULL);    \
+        if (source->joint) return LMC__LOOP(streams, 1, 1);                                        \
+        if (source->root) return streams ? LMC__LOOP(1, 1, 0) : LMC__LOOP(0, 1, 0);                \
+        return streams ? LMC__LOOP(1, 0, 0) : LMC__LOOP(0, 0, 0);                                  \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
 LMC__DEFINE_JOIN_ROOT(4)
 LMC__DEFINE_JOIN_ROOT(8)
 #undef LMC__DEFINE_JOIN_ROOT
+#undef LMC__LOOP
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,
@@ -15371,7 +15369,7 @@ typedef struct lmc__tensor_entry {
     uint32_t error;                      /* in units of 2^-32 */
 } lmc__tensor_entry;
 
-static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
 {
     LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
     e->offset = lmc__take64(c);
@@ -15456,8 +15454,8 @@ static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *
  * in order of falling alignment, so that each part is aligned where the one before ends. Names must
  * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
  * belongs to the caller in any case. */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
-                                       size_t size)
+LMC__COLD static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory,
+                                                 const uint8_t *body, size_t size)
 {
     uint64_t n_words = 0, n_chars = 0, position = 0;
     uint32_t path_size, n_tensors, i;
@@ -15512,7 +15510,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
 
 /* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
  * 2^-32, and 1 to the largest below it. */
-static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
     uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
     size_t name_size, dtype_size;
@@ -15552,7 +15550,7 @@ static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 
 /* The FILE body of a description from the caller. Only what could not be written down is refused
  * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
-static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
@@ -15667,9 +15665,9 @@ static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
  * for, that follow each other from *position on, that end where the run does and within the file,
  * and a prediction only where there is to be one. Not checked here: whether what predicts them is
  * there (lmc__check_predictions). */
-static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
-                                      uint32_t file_number, const lmc_file *file,
-                                      uint64_t *position)
+LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
+                                                uint32_t file_number, const lmc_file *file,
+                                                uint64_t *position)
 {
     const uint64_t limit = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : file->size;
     uint64_t sum = 0;
@@ -16404,8 +16402,9 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 /* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
  * quantisers are taken over. tensors: those of p->file. */
-static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
-                                      uint32_t file_number, enum lmc_dtype default_dtype)
+LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors,
+                                                const lmc_file *given, uint32_t file_number,
+                                                enum lmc_dtype default_dtype)
 {
     size_t i;
     p->file_number = file_number;
@@ -16994,8 +16993,8 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
  * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
  * reads its bytes only where it has a tensor of the same name. */
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                                  const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
     uint8_t header[LMC__HEADER_SIZE];
@@ -17051,8 +17050,8 @@ LMC_API void lmc_free_writer(lmc_writer *w)
  * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
  * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
  * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                                 enum lmc_dtype default_dtype)
 {
     lmc_file *const copy = &w->plan.file;
     enum lmc_status status;
@@ -17124,7 +17123,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 /* The metadata entries in order of their keys, appended to the index. They are sorted by what
  * points to them, and then copied. An item's name points at the key within w->metadata, to which
  * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
-static enum lmc_status lmc__append_metadata(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
     uint32_t i;
@@ -17155,7 +17154,7 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
  *
  * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
  * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
-static enum lmc_status lmc__finish_writer(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
@@ -17426,7 +17425,7 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
 /* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
  * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
  * written. */
-static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
     if (section->size > r->index.limit) return LMC_ERR_LIMIT;
     r->body.size = 0;
@@ -17656,9 +17655,9 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->file_memory, alloc_user);
 }
 
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
-                                             const lmc_restore_options *options,
-                                             uint8_t identity[LMC_IDENTITY_SIZE])
+LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+                                                       const lmc_restore_options *options,
+                                                       uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc_restore_options defaults;
     uint8_t found[LMC_IDENTITY_SIZE];
@@ -17936,8 +17935,9 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, con
  * known to be right or does not matter. *offset: where the entries say that the section begins.
  * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
  * not looked at. */
-static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, uint64_t max_offset,
-                                        lmc__buffer *items, uint64_t *offset)
+LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
+                                                  uint64_t max_offset, lmc__buffer *items,
+                                                  uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
@@ -18052,7 +18052,8 @@ static uint64_t lmc__index_limit(const lmc_limits *limits)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. */
-static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at, uint64_t size)
+LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
+                                                 uint64_t size)
 {
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
@@ -18092,7 +18093,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
 /* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
  * and header, index and trailer must leave nothing out: what lies between them the index accounts
  * for. */
-static enum lmc_status lmc__open_intact(lmc_reader *r)
+LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
     const lmc__kernels *k = r->coder->wave.k;
@@ -18545,7 +18546,7 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
  * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
-LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     lmc__buffer items;
@@ -18765,8 +18766,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 /* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
  * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
  * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
-LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
-                                           size_t file_number, const lmc_tensor *t, lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
+                                                     size_t file_number, const lmc_tensor *t,
+                                                     lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -19439,7 +19441,7 @@ static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 
 /* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
  * byte of blocks, and the first letters of the kinds of sections. */
-static enum lmc_status lmc__walk_through(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
 {
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
@@ -19686,7 +19688,7 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
  *     known      |--- run 4 ---|                         |--- run 6 ---|
  *     run 5                    |##0##|     |##2##|#3#|
  *                        start ^     block size <->  ^ end: at most where run 6 begins */
-static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
+LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
     uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
@@ -19910,7 +19912,7 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
  *
  * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
  * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
-static enum lmc_status lmc__finish_runs(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
@@ -20015,7 +20017,7 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
  * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
  * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
  * when the tables are full; what stays is in proportion to the blocks that were found. */
-static enum lmc_status lmc__open_salvage(lmc_reader *r)
+LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
     int had_index;
@@ -20174,8 +20176,8 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
  * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
  * are two, as in other readers: one for runs that this very file predicts, because reading those
  * asks for other bytes of it, by this function again, which may need the other one. */
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
-                                          uint8_t *dst, size_t size)
+LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                                    uint8_t *dst, size_t size)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -20423,7 +20425,7 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
  *     LMC_ERR_NOT_FOUND  that was all
  *     other errors       about the call (memory, a limit): nothing was handed out */
-LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;
     if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
@@ -20503,8 +20505,8 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
  * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
  * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
  * nothing, and freed in any case. */
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
-                                        const lmc_reader_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                                  const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
     size_t struct_size = sizeof(lmc_reader);
@@ -20669,8 +20671,9 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 /* An origin's first step, and nothing else: identities of files and tensors are those that the base
  * says they have. No byte of content is read; whoever wants to know that the content has them calls
  * lmc_identify_file for each file first. */
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
-                                          void *alloc_user)
+LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+                                                    uint8_t identity[LMC_IDENTITY_SIZE],
+                                                    void *alloc_user)
 {
     lmc__origin origin;
     enum lmc_status status;

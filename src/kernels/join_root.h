@@ -326,30 +326,28 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
-#define LMC__DEFINE_JOIN_ROOT(width)                                                               \
-    LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. Elements of
+ * 8 bytes test everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root, has_joint)                                                    \
+    lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
+                               has_joint)
+#define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
+    LMC__LOOP512 lmc__progress lmc__join_root_##w##_avx512(                                        \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
+        const unsigned width = w;                                                                  \
         const int rotate = source->rotate, streams = streaming.is_on;                              \
-        if (source->joint)                                                                         \
-            return lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams,   \
-                                              1, 1);                                               \
-        if (source->root)                                                                          \
-            return streams ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
-                                                        1, 1, 0)                                   \
-                           : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
-                                                        0, 1, 0);                                  \
-        return streams                                                                             \
-                   ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 1, 0, 0) \
-                   : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 0, 0,    \
-                                                0);                                                \
+        if (width == 8) return LMC__LOOP(streams, source->root != NULL, source->joint != NULL);    \
+        if (source->joint) return LMC__LOOP(streams, 1, 1);                                        \
+        if (source->root) return streams ? LMC__LOOP(1, 1, 0) : LMC__LOOP(0, 1, 0);                \
+        return streams ? LMC__LOOP(1, 0, 0) : LMC__LOOP(0, 0, 0);                                  \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
 LMC__DEFINE_JOIN_ROOT(4)
 LMC__DEFINE_JOIN_ROOT(8)
 #undef LMC__DEFINE_JOIN_ROOT
+#undef LMC__LOOP
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,
