@@ -900,7 +900,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. */
+/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
+ * and all that it compiles for are little-endian. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define LMC__LITTLE_ENDIAN 1
 #elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
@@ -996,13 +997,22 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 /* == base/status.h ================================================================================ */
 
 /* The library's version, and what a status is called and says. All layers have these, so they stand
- * on the lowest floor.
+ * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
+ * of the format a decoder's status stands for, in spec 11.
  *
  * A text is for the user of a program, not for its author: what happened, then what to do about it,
- * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"). */
+ * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
+ * it has no capital at its start and no full stop. What it tells the user to do is what helps in
+ * most cases. */
 
+/* That of the library that was linked, which need not be that of the header a program has read:
+ * LMC_VERSION is the latter. */
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
+/* Searched by value, not used as an index: so the order here is free, a status may be added
+ * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
+ * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
+ * bindings. A debugger shows a status by name anyway; these are for where there is none. */
 static const struct {
     enum lmc_status status;
     const char *name, *text;
@@ -1043,14 +1053,17 @@ static const struct {
     {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
      "wrong base: not the snapshot that the delta was made against"}};
 
+/* Both return constants that need not be freed, for any value of status: a decoder that was linked
+ * later, or a program with a bug, may hand over a number that is in no table. */
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
     size_t i;
     for (i = 0; i < sizeof lmc__statuses / sizeof *lmc__statuses; i++)
         if (lmc__statuses[i].status == status) return lmc__statuses[i].name;
-    return "LMC_ERR_?";
+    return "LMC_ERR_?"; /* of a newer version, or no status at all */
 }
 
+/* For users, as said above; programs compare the status, for texts may change. */
 LMC_API const char *lmc_status_text(enum lmc_status status)
 {
     size_t i;
@@ -1062,13 +1075,23 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ================================================================================= */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction; elsewhere compilers turn the shifts into a load and
- * a byte swap. */
+ *
+ * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
+ * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
+ * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
+ * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
+ *
+ *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
+
+/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
+ * byte shifted is an int. */
 
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
 }
+/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
+ * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1079,6 +1102,7 @@ LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 #endif
 }
+/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
 LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1089,11 +1113,13 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
+/* And back: the low byte comes first, of v that is what a cast keeps. */
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
+/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1105,6 +1131,7 @@ LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)(v >> 24);
 #endif
 }
+/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1115,7 +1142,8 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
+ * is a constant, as in the kernels, one of the cases is left. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -1125,6 +1153,8 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
+/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
+ * 2^(8 width) want. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1135,12 +1165,15 @@ LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned w
     }
 }
 
-/* floor(log2(v)), v > 0: the number of the highest one bit. */
+/* floor(log2(v)), v > 0: the number of the highest one bit. Of 0, clz is undefined. In the loop v
+ * >> log2 never shifts by 64: at 63 it is 1. */
 LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
 {
+    /* clz counts the zeros above the highest one bit */
 #if defined(__GNUC__)
     return 63u - (unsigned)__builtin_clzll(v);
 #else
+    /* bit by bit, where no built-in is known; never in a loop over elements */
     unsigned log2 = 0;
     while (v >> log2 > 1) log2++;
     return log2;
@@ -1150,9 +1183,9 @@ LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
 /* == base/wire_block.h ============================================================================ */
 
 /* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
- */
+ * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
 
-/* Block sizes (spec 5.2). */
+/* Block sizes (spec 5.2): 16 KiB to 8 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
 
@@ -1172,7 +1205,8 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. */
+/* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
+ * times masks within masks. */
 #define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 8.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */
