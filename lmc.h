@@ -1273,11 +1273,19 @@ static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * Three of these types are knowledge of the format that kernels share, because they compute what
  * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
  * is that of spec 7.6.
+ *
+ * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
+ * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
+ * machine.
+ *
+ * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
+ * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. */
+/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+ * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -1343,7 +1351,8 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
     joint->high = joint->low = NULL;
 }
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined of. With a joint the top plane's bytes are symbols,
+ * whether they are there or, if it is the root, yet to be merged. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
@@ -1398,7 +1407,18 @@ typedef struct lmc__grid {
 } lmc__grid;
 
 /* The kernels of a tier. Those that take a table first are fused of others: they do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. */
+ * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
+ * stand where the scalar function does:
+ *
+ *     crc32c                                     crc32c.h
+ *     join, split                                split_join.h
+ *     split_root, join_root                      split_root.h, join_root.h
+ *     is_constant, count_ones                    count.h
+ *     map, partition, merge                      map.h, partition.h, merge.h
+ *     flatten, unflatten                         flatten.h
+ *     fold, unfold                               fold.h
+ *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
+ *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -8047,18 +8067,28 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
  * calls them through one of these tables. In a developer's build (make dev) each table is in an
  * object of its own, and with it the code of that tier.
+ *
+ *     scalar       any C99 or C++11 compiler; the definition of all kernels
+ *     neon         AArch64, with the CRC-32 instructions; neon_only: without them
+ *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
+ *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
+ * the same bytes, so that is a matter of speed only.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
 #endif
 
-/* Those that a tier has under its own name. */
+/* Those that a tier has under its own name, in the order of the struct, from is_constant on. */
 #define LMC__KERNELS(isa)                                                                          \
     lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
         lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
         lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
         lmc__ungroup_##isa
+/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
 #define LMC__SCALAR_GRIDS                                                                          \
     lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
         lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
@@ -8072,13 +8102,16 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
+/* The scalar tier, always there: fused kernels take its others strip by strip. */
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
     lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
 
 #if LMC__NEON
-/* with the CRC-32 instructions, and without */
+/* With the CRC-32 instructions, and without: the only difference is the CRC. Look-ups of 16-bit
+ * entries would want tables of 512 bytes, more than NEON's look-ups hold, and streaming is for x86
+ * only. */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     lmc__crc32c_neon,
@@ -8112,6 +8145,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
+/* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
@@ -8124,7 +8158,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
-/* join on its own is rare: what join_root leaves over */
+/* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     lmc__crc32c_avx512,
@@ -8147,10 +8181,12 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 /*
  * Which tier's kernels are used: the best that the build has and the machine can run, unless the
  * user limits it. The only state of this library.
+ *
+ * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
+ * the same answer, and what the pointer points to is constant and was there before: nothing has to
+ * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done, also if the user limits the tier meanwhile.
  */
-
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
- * relaxed atomics do. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -8170,7 +8206,18 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). */
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
+ * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
+ * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ *
+ *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
+ *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
+ *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 10 VPCLMULQDQ, 14 VPOPCNTDQ       0x4442
+ *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
+ *
+ * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
+ * virtual machine it traps), so this is done once, not in each call. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
@@ -8187,7 +8234,8 @@ static int lmc__cpu_has(enum lmc_tier tier)
 #endif
 
 #if LMC__NEON
-/* 1 if the CPU has the CRC-32 instructions. */
+/* 1 if the CPU has the CRC-32 instructions. Only the system may ask the CPU, so it must tell; where
+ * it is not known how to ask it, the tables of the scalar CRC do. */
 static int lmc__cpu_has_crc(void)
 {
 #if defined(__ARM_FEATURE_CRC32) || defined(__APPLE__)
@@ -8200,7 +8248,8 @@ static int lmc__cpu_has_crc(void)
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. */
+/* The table of a tier, or NULL where this build or this machine lacks it. A function, for the
+ * CRC-32 instructions choose between two tables of NEON. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
@@ -8219,7 +8268,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one. */
+/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -8227,6 +8276,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
+/* The table in use; chooses it if this is the first call. A tier that another thread has limited
+ * between the load and the store stays: the store is for NULL only. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);

@@ -21,18 +21,28 @@
  * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
  * calls them through one of these tables. In a developer's build (make dev) each table is in an
  * object of its own, and with it the code of that tier.
+ *
+ *     scalar       any C99 or C++11 compiler; the definition of all kernels
+ *     neon         AArch64, with the CRC-32 instructions; neon_only: without them
+ *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
+ *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
+ * the same bytes, so that is a matter of speed only.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
 #endif
 
-/* Those that a tier has under its own name. */
+/* Those that a tier has under its own name, in the order of the struct, from is_constant on. */
 #define LMC__KERNELS(isa)                                                                          \
     lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
         lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
         lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
         lmc__ungroup_##isa
+/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
 #define LMC__SCALAR_GRIDS                                                                          \
     lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
         lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
@@ -46,13 +56,16 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
+/* The scalar tier, always there: fused kernels take its others strip by strip. */
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
     lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
 
 #if LMC__NEON
-/* with the CRC-32 instructions, and without */
+/* With the CRC-32 instructions, and without: the only difference is the CRC. Look-ups of 16-bit
+ * entries would want tables of 512 bytes, more than NEON's look-ups hold, and streaming is for x86
+ * only. */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     lmc__crc32c_neon,
@@ -86,6 +99,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
+/* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
@@ -98,7 +112,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
-/* join on its own is rare: what join_root leaves over */
+/* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     lmc__crc32c_avx512,
