@@ -2438,7 +2438,11 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 /* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
  * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
  * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+ * where these are inlined.
+ *
+ * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
+ * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
+ * vector register of 8 bytes as long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -2479,7 +2483,8 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 /* r[i] = a[i] + b[i], modulo 256. */
 LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
 
-/* r[i] = v[i] << k; r[i] = v[i] >> k. */
+/* r[i] = v[i] << k; r[i] = v[i] >> k. One instruction: shifts by vectors go right where negative.
+ * Of bytes indeed, unlike on x86: no bits come from the neighbour. */
 LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
 {
     return vshlq_u8(v, vdupq_n_s8((int8_t)k));
@@ -2502,7 +2507,8 @@ LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. */
+ * free. vsri shifts its second operand to the right and keeps the first one's top bits, vsli shifts
+ * to the left and keeps the low ones. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -2561,7 +2567,14 @@ LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned widt
 }
 
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one. */
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
 LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
@@ -2571,7 +2584,8 @@ LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c
     return vget_low_u8(vpaddq_u8(all, all));
 }
 
-/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. */
+/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of byte 2 j,
+ * then of byte 2 j + 1, are tested for the bit of their place. */
 LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
@@ -2590,7 +2604,8 @@ LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
     return vld1_u8(bits);
 }
 
-/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte. */
+/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte, for a mask is
+ * no list. Bits behind n must be zero: lmc__first_bits_neon. */
 LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
 {
     uint8_t bits[8];
@@ -2622,7 +2637,11 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
  * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
  * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
- * them is said. */
+ * them is said.
+ *
+ * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
+ * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
+ * other machines; what follows is for x86 alone. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2642,6 +2661,8 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
 #if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
+ * to 6, which the x86 instruction ignores, must go. */
 LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
 {
     return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
@@ -2697,7 +2718,8 @@ LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char
 /* r[i] = a[i] + b[i], modulo 256. */
 LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 
-/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte:
+ * there are no shifts of bytes, so 16-bit lanes are shifted, and callers mask (fold_vec.inl). */
 LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
 {
     return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
@@ -2724,7 +2746,8 @@ LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
+ * equality: v is at least from if it is the larger of the two. */
 LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
@@ -2736,7 +2759,8 @@ LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
 
-/* r[i] = bit i of m ? 255 : 0. */
+/* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
+ * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
 LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
 {
     const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
@@ -2747,7 +2771,16 @@ LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
- * steps double how far back the sums reach, after a first one by a multiplication. */
+ * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
+ * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+ *
+ *     v        a  b  c  d  e  f  g  h  ...
+ *     * 0101   a  ab c  cd e  ef g  gh ...
+ *     in4      .  .  1  1  .  .  5  5  ...      a  ab abc abcd  e  ef efg efgh
+ *     in8      .  .  .  .  3  3  3  3  ...      ... abcde abcdef abcdefg a-h
+ *     in16     8 times none, 8 times 7          the same for the upper 8 of 16
+ *
+ * A shuffle gives 0 where its place has bit 7. */
 LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 {
     const char no = (char)0x80; /* a place that gives 0 */
@@ -2765,7 +2798,8 @@ LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2.) */
+ * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
+ * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
 LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
@@ -2774,7 +2808,12 @@ LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
 
 #if LMC__X86
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
- * quarters 0, 2, 1, 3 of its result are in order. */
+ * quarters 0, 2, 1, 3 of its result are in order:
+ *
+ *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
+ *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
+ *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
+ *     0xD8     a0 .. a7  a8 .. a15 | b0 .. b7    b8 .. b15  quarters 3 1 2 0, two bits each */
 LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 {
     const __m256i low = _mm256_set1_epi16(0xFF);
@@ -2787,7 +2826,9 @@ LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
+ * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
+ * both (0x20) and second the upper ones (0x31). */
 LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2795,7 +2836,8 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
-/* Each element rotated by one bit, to the left or to the right. */
+/* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
+ * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
 LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -2827,7 +2869,8 @@ LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
                         : _mm256_set1_epi64x((long long)0x8000000000000000u);
 }
 
-/* All bits of the elements whose sign bit is set, none of the others. */
+/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
+ * no arithmetic shift: 0 > v in its place. */
 LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
 {
     const __m256i zero = _mm256_setzero_si256();
@@ -2871,7 +2914,11 @@ LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+ * where these are inlined.
+ *
+ * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
+ * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
+ * and masked loads and stores, which touch no byte whose bit is 0. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -2893,7 +2940,8 @@ LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
     return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
 }
 
-/* r = (mask & a) | (~mask & b), bit by bit. */
+/* r = (mask & a) | (~mask & b), bit by bit. 0xCA is the table of that function: bit 4 mask + 2 a +
+ * b of it is the result for these three bits. */
 LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
@@ -2905,7 +2953,8 @@ LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
     return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
 }
 
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
+ * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
 LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
@@ -2922,7 +2971,9 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
 
-/* Each element rotated by one bit, to the left or to the right. */
+/* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
+ * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
+ * bytes are shifted as on AVX2. */
 LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -2949,7 +3000,8 @@ LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
                         : _mm512_set1_epi64((long long)0x8000000000000000u);
 }
 
-/* All bits of the elements whose sign bit is set, none of the others. */
+/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
+ * shift: by way of a mask, which has a bit for each sign. */
 LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
 {
     return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
