@@ -5034,9 +5034,15 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
  *     LMC__STATIC_ISA   what its other functions begin with
  *
  * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
- * removes them. `extra` is a constant where these are inlined. */
+ * removes them. `extra` is a constant where these are inlined. The scalar tier has this text too,
+ * for vectors of eight bytes. */
 
-/* high and low to symbols. */
+/* high and low to symbols: the low 8 bits of the wide symbol, less the offset modulo 256. That
+ * tells which it is, for all wide symbols of a block lie in [offset, offset + 256). With extra = 2:
+ *
+ *     high       hhhhhhhh     shl     hhhhhh..      (..: from a neighbour, not selected)
+ *     low        xxllllll     shr     ......xx
+ *     wide       hhhhhhxx     by a mask of the low 2 bits */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
                                                 unsigned offset)
 {
@@ -5047,7 +5053,9 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR lo
 }
 
 /* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
- * row 0. */
+ * row 0. Field b of an element, its bits b .. b + extra - 1, goes to the top of a byte of row b /
+ * extra, whose own 8 - extra bits stay: so that row is read and written back, which is why packed
+ * must have been zero, and why the elements before packed_size come first. */
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
                                          unsigned extra)
 {
@@ -5087,6 +5095,11 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                             LMC__ISA(shl)(s, 8 - extra), *low);
 }
 
+/* Elements before packed_size, then those behind it; each part in whole vectors, the rest one by
+ * one. The second part's vectors are within each row: i - n_main + a vector is at most n -
+ * packed_size, so at most `row`, and b / extra is at most the number of rows less one. Packed is
+ * not a list: nothing behind packed_size is touched. symbols may be high, for a vector is read
+ * before it is written. */
 LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                          const uint8_t *low, size_t n, const lmc__joint *joint,
                                          unsigned extra)
@@ -5116,6 +5129,8 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
     else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 
+/* The same backwards, from element `first` on: n_main of the elements are before packed_size. They
+ * are made strip by strip, so any of the two parts may be empty. */
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
                                            const lmc__joint *joint, unsigned extra)
