@@ -7569,17 +7569,32 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
- * if there is one, is the lowest bit of symbol - 1
+ *               if there is one, is the lowest bit of symbol - 1
+ *
+ *     linear, min = -2          log, signed, min = 0
+ *     symbol  1  2  3  4  5     symbol - 1    0   1   2   3   4   5
+ *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
+ *                               sign          +   -   +   -   +   -
+ *
+ * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
+ * steps of bits are nearly equal ratios, and exactly so from octave to octave.
  *
  * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly.
+ * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
+ * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
  *
  * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero).
+ * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
+ * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
+ * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
+ * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
+ * encoders.
  */
 
 /* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. */
+ * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
+ * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
+ * 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -7590,6 +7605,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
+/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
+ * is not positive, and then +0 too: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -7602,6 +7619,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
+/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -7616,7 +7634,18 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 /* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
  * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
  * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
- * rounding; ties are exact divisions only, and go to the even neighbour. */
+ * rounding; ties are exact divisions only, and go to the even neighbour.
+ *
+ *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
+ *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
+ *     a / b = quotient / 2^9, so magnitude / scale = quotient * 2^(exponent - 25)
+ *
+ *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
+ *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
+ *
+ * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
+ * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
+ * with drop above 25 it is an eighth at most. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -7637,6 +7666,9 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 /* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
+/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
+ * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
+ * rounded away from zero, since the magnitude is. */
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
@@ -7647,12 +7679,15 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
 }
 
 /* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
- * what is too far above. */
+ * what is too far above. An encoder's grid has n_points * step below 2^31 (lmc__max_points),
+ * so no distance wraps to a point that it is not at. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
+/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
+ * element is in. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -7664,6 +7699,9 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 
+/* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
+ * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
+ * quantises returns the number of exceptions. */
 static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
                                      uint32_t scale, const lmc__grid *grid)
 {
@@ -7713,8 +7751,10 @@ static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src
     return exceptions;
 }
 
-/* Sum of the magnitudes' bits >> 14 of those elements, at most 65536, that are normal numbers;
- * *count: how many. */
+/* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
+ * *count: how many. The sum of logarithms, in effect, from which a group's scale is found
+ * (quantise/fit_scales.h, which asks for 16384 at most). It fits in 32 bits: 17 for each element,
+ * times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -7729,7 +7769,8 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* symbols[i] = table[codes[i]] */
+/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
+ * the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {
@@ -7757,7 +7798,8 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
     }
 }
 
-/* memcpy of what will not be looked at soon: past the caches */
+/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
+ * with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -7765,7 +7807,11 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2. */
+ * shift by log2.
+ *
+ * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
+ * integer, which is that far from u / divisor at least. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
@@ -7818,7 +7864,20 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *
  * which it undefines at its end. Each function has the name of the scalar one, and each line of a
  * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that. */
+ * element; LMC__PICK chooses by that.
+ *
+ * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
+ * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
+ * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
+ * signed ones: gcc and clang define vector arithmetic so.
+ *
+ *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *
+ * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
+ * operations are independent from those of the next but the count of exceptions. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
@@ -7844,6 +7903,9 @@ LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
+/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
+ * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
+ * (grids.h). */
 LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
                                                    LMC__I32 scale, int32_t min)
 {
@@ -7859,7 +7921,12 @@ LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t 
 
 /* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
  * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow. */
+ * so that the sum itself cannot overflow:
+ *
+ *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
+ *     less scale       low  ................. 0 ............................. high
+ *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
 LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
                                                 uint32_t scale, const lmc__grid *grid,
                                                 int32_t limit, int is_signed)
@@ -7884,6 +7951,7 @@ LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *sy
     memcpy(dst, &q, sizeof q);
 }
 
+/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
                                             uint32_t scale, const lmc__grid *grid)
 {
@@ -7903,6 +7971,7 @@ LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbol
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
+/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
                                                const uint8_t *second, size_t n,
                                                const lmc__grid *grid)
@@ -7915,7 +7984,9 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
 }
 
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
- * that are no normal numbers are not either, but +0 always is: symbol 0. */
+ * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
+ * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
+ * in each lane, to be added up at the end: less than 2^31, as n is. */
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
                                            LMC__I32 is_off, LMC__I32 *exceptions)
 {
@@ -7929,6 +8000,16 @@ LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I
     *exceptions -= is_off;
 }
 
+/* lmc__divide in floating point: IEEE's division rounds once, to 24 bits, as that does. Rounding to
+ * the nearest is the default, which no function here changes.
+ *
+ *     v = |x| / scale         the quotient as F32
+ *     min(v, 65536)           compared as bits, which for positive floats have the order of the
+ *                             numbers; NaN and infinity are above, and so cut as well
+ *     (int)(v + v)            floor(2 v): doubling is exact, converting cuts off the fraction
+ *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
+ *
+ * y = x >> 31 is the sign as 0 or -1, and (q ^ y) - y is q with that sign. */
 LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
                                                     LMC__I32 scale, const lmc__grid *grid,
                                                     LMC__I32 *exceptions)
@@ -7948,7 +8029,16 @@ LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uin
     LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
 }
 
-/* lowest: the scale plus the distance to the lower border of the lowest point. */
+/* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
+ * lmc__quantize_log; its bit 31, spread, says that it is off. There is no division of integers in
+ * vectors: `step` is a reciprocal (lmc__divisor), and the product of 31 bits and magic's 33 has 64
+ * at most.
+ *
+ *     u, as 32 bits      | u0 | u1 | u2 | u3 |
+ *     as 64 bits         | u0 + u1 << 32 | ...
+ *     even               & 0x7FFFFFFF, times magic, >> shift: the quotient of u0, below 2^31
+ *     odd                the same of >> 32: that of u1
+ *     t                  even | odd << 32: each where its u was */
 LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
                                                  uint32_t lowest, const lmc__grid *grid,
                                                  const lmc__divisor *step, LMC__I32 *exceptions)
@@ -7970,6 +8060,7 @@ LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_
     LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
 }
 
+/* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
 LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
 {
     size_t sum = 0;
@@ -7978,6 +8069,7 @@ LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
     return sum;
 }
 
+/* One reciprocal and one lowest border for all elements, since they share scale and step. */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
                                                uint32_t scale, const lmc__grid *grid)
 {
@@ -7997,6 +8089,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
+/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)
@@ -8011,6 +8104,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8
            lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
 }
 
+/* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
 LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
 {
     LMC__I32 sum = {0}, counts = {0};
@@ -8030,6 +8124,8 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
+/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
+ * low is tested in the loop, where it is the same in all steps. */
 LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
                                             const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -8048,6 +8144,7 @@ LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *hi
     lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
 }
 
+/* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -8581,6 +8678,8 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
 #undef LMC__STATIC_ISA
 /* -- */
 
+/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
+ * whole. What stands before the first line and behind the last one is copied plainly. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i =
@@ -8597,6 +8696,16 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
     memcpy(dst + i, src + i, size - i);
 }
 
+/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
+ * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
+ * bytes of l and h are zipped to symbols:
+ *
+ *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
+ *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
+ *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
+ *
+ * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
+ * the scalar loop makes one load a symbol. */
 LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
                                             const uint16_t table[256])
 {
@@ -8619,7 +8728,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
         const __m512i h =
             _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
                                    _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: 64-bit lanes 0 2 4 6 | 1 3 5 7 first */
+        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
         const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
         const __m512i lo = _mm512_permutexvar_epi64(order, l),
                       hi = _mm512_permutexvar_epi64(order, h);
