@@ -1085,7 +1085,6 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 
 /* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
  * byte shifted is an int. */
-
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -3475,8 +3474,8 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* The same backwards. Rows are read exactly, too: natural planes and raw ones lie in a decoder's
- * input, which may end behind them. */
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+ * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -3513,7 +3512,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Eight copies of a body: 4 widths, each with and without the rotation. */
+/* Eight copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
@@ -3523,7 +3522,8 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #undef LMC__CALL
 }
 
-/* And of the inverse. Both are the rest of the vector tiers, too, so n may be 0. */
+/* Eight copies of a body: 4 widths, each with and without the rotation. The vector tiers end with
+ * this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, int rotate)
 {
@@ -3628,7 +3628,7 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
     lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
 }
 
-/* The same backwards, one vector of each plane at a time. */
+/* The inverse of split_body, one vector of each plane at a time. */
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3880,9 +3880,9 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* == kernels/count.h ============================================================================== */
 
 /* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
- * these read exactly what they are told to. */
-
-/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
+ * these read exactly what they are told to.
+ *
+ * count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
  * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
  * skewed planes most bytes want the same one: equal neighbours count in different tables.
  *

@@ -12,7 +12,6 @@
 
 /* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
  * byte shifted is an int. */
-
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));

@@ -8,9 +8,9 @@
 #include "kernels/vec_avx512.h"
 
 /* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
- * these read exactly what they are told to. */
-
-/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
+ * these read exactly what they are told to.
+ *
+ * count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
  * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
  * skewed planes most bytes want the same one: equal neighbours count in different tables.
  *

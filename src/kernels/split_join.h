@@ -81,8 +81,8 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* The same backwards. Rows are read exactly, too: natural planes and raw ones lie in a decoder's
- * input, which may end behind them. */
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+ * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -119,7 +119,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Eight copies of a body: 4 widths, each with and without the rotation. */
+/* Eight copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
@@ -129,7 +129,8 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #undef LMC__CALL
 }
 
-/* And of the inverse. Both are the rest of the vector tiers, too, so n may be 0. */
+/* Eight copies of a body: 4 widths, each with and without the rotation. The vector tiers end with
+ * this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, int rotate)
 {

@@ -84,7 +84,7 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
     lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
 }
 
-/* The same backwards, one vector of each plane at a time. */
+/* The inverse of split_body, one vector of each plane at a time. */
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
