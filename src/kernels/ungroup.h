@@ -93,7 +93,8 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+ * end with. done->next says how far each class's lists were used up by the loop before, so the two
+ * need not agree on anything else. The CRC goes over what has just been written. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   lmc__delta_progress *done)
@@ -267,7 +268,9 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                /* ~(-k) = k - 1 for the k-th element of the class in its half, 255 for others; xor
+                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count from
+                 * the half's own load.
+                 * ~(-k) = k - 1 for the k-th element of the class in its half, 255 for others; xor
                  * with -1, for AVX2 has no complement */
                 if (s.any_list[c]) {
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
@@ -291,6 +294,7 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
             /* Natural planes stand in the input and are read exactly: a step is whole. */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
+            /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
@@ -404,6 +408,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
         }
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
+        /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
