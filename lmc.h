@@ -7359,10 +7359,9 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
-                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count from
-                 * the half's own load.
-                 * ~(-k) = k - 1 for the k-th element of the class in its half, 255 for others; xor
-                 * with -1, for AVX2 has no complement */
+                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
+                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
+                 * half, 255 for others; xor with -1, for AVX2 has no complement */
                 if (s.any_list[c]) {
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
