@@ -64,7 +64,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. */
+/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
+ * and all that it compiles for are little-endian. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define LMC__LITTLE_ENDIAN 1
 #elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)

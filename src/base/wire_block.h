@@ -2,9 +2,9 @@
 #include "base/platform.h"
 
 /* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
- */
+ * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
 
-/* Block sizes (spec 5.2). */
+/* Block sizes (spec 5.2): 16 KiB to 8 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 23u
 
@@ -24,7 +24,8 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. */
+/* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
+ * times masks within masks. */
 #define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 8.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */

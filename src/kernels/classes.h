@@ -22,6 +22,19 @@
  * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
  * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
  * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ *
+ *     keys               126  120   97  125  126  118 ...       t = 100, 121
+ *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
+ *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
+ *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
+ *
+ * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 7.3). Of
+ * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
+ * comparisons a step, so that few classes are fast.
+ *
+ * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
+ * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
+ * lmc__get_grouping). keys_* and set_highest_* are for group and ungroup too.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -47,7 +60,8 @@ LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* classes[key]: the number of thresholds that the key has reached. */
+/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
+ * ascend: one pass over both. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -67,6 +81,7 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
 }
 
+/* As LMC__FOR_WIDTH: `call` is a macro with the width, a constant, as its argument. */
 #define LMC__FOR_WIDTHS(call)                                                                      \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -84,6 +99,7 @@ static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *
 #undef LMC__CALL
 }
 
+/* The scalar tier: base is read twice, first for the counts, then for the CRC. */
 static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                                           const uint8_t *base, size_t n, unsigned width,
                                           const lmc__grouping *grouping)
@@ -94,7 +110,15 @@ static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[L
 
 #if LMC__NEON
 /* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. */
+ * element; log2(width) times, every other byte is dropped. Width 4, an element as its bytes, the
+ * lowest first, its 32 bits being s eeeeeeee m...:
+ *
+ *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
+ *     >> 23             eeeeeeee 0000000s 00000000 00000000
+ *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
+ *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
+ *
+ * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
 LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
 {
     uint8x16_t v[8];
@@ -104,6 +128,7 @@ LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
         width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
         : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
                      : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
+    /* halving: 8 vectors to 4, 4 to 2, 2 to 1; from here on width is a matter of how often */
     if (width >= 8)
         LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
     if (width >= 4)
@@ -111,7 +136,7 @@ LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
     return lmc__even_neon(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes. */
+/* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */
 LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
                                        const lmc__grouping *grouping)
 {
@@ -121,7 +146,10 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
+ * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
+ * movemask, so counting masks as on x86 would cost more than the one subtraction for each class.
+ * The CRC runs over base on its own, behind this. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -141,11 +169,14 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             LMC__UNROLL for (p = 0; p < width; p++) b[p] =
                 lmc__load_neon(base + i * width + 16 * p);
             keys = lmc__keys_neon(b, width);
+            /* minus -1 is plus 1 */
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
+        /* before a byte of them can overflow */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
+    /* The rest first, since that sets the counts; then what class c adds to those before it. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -163,8 +194,8 @@ static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. */
+/* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
+ * elements across the halves, so keys stand as the planes' bytes do after a split. */
 LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 {
     __m256i v[8];
@@ -180,7 +211,7 @@ LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
     return lmc__even_avx2(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes. */
+/* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
 LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
                                         const lmc__grouping *grouping)
 {
@@ -190,7 +221,10 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* Strip by strip, so that the bytes which the CRC has read are in the first cache. */
+/* Strip by strip, so that the bytes which the CRC has read are in the first cache. A strip is a
+ * multiple of 32 elements, so a loop ends with a whole step; what is left is less than 32, and the
+ * CRC goes on over it. Each class has a counter of its own, so the chains from step to step are of
+ * one addition each. */
 LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
                                                    const uint8_t *base, size_t n, unsigned width,
                                                    const lmc__grouping *grouping)
@@ -204,12 +238,15 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
         const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
+        /* first the CRC, which fetches the strip, then the keys */
         crc = lmc__crc32c_avx2(crc, base + i * width, (end - i) * width);
         for (; i < end; i += 32) {
             __m256i keys;
             LMC__UNROLL for (p = 0; p < width; p++) b[p] =
                 lmc__load_avx2(base + i * width + 32 * p);
             keys = lmc__keys_avx2(b, width);
+            /* a mask of 32 bits and its number of ones, exact at once: nothing to empty in time, as
+             * on NEON */
             for (c = 0; c + 1 < n_classes; c++)
                 up_to[c] += (size_t)_mm_popcnt_u64(
                     (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
@@ -221,6 +258,7 @@ LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSE
     return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
 }
 
+/* k is of no use: the CRC of this tier is called directly, and can be inlined. */
 LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
                                                   size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
@@ -234,8 +272,7 @@ LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
     return crc;
 }
 
-/* The keys of 64 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. */
+/* The keys of 64 elements, of `width` vectors: as on NEON. */
 LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 {
     __m512i v[8];
@@ -251,7 +288,7 @@ LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     return lmc__even_avx512(v[0], v[1]);
 }
 
-/* The highest key of each class, in all bytes. */
+/* As on NEON. */
 LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
                                             const lmc__grouping *grouping)
 {
@@ -261,7 +298,10 @@ LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
-/* In registers, the CRC as in split_root. */
+/* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
+ * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
+ * and cmpgt is as cheap as cmple: so here the elements *above* each class are counted.
+ * above[n_classes - 1] stays 0, and all of the i elements are above "class -1". */
 LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                        const uint8_t *base, size_t n,
                                                        unsigned width,
@@ -290,12 +330,14 @@ LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
         for (c = 0; c + 1 < n_classes; c++)
             above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
     }
+    /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
+/* As on AVX2: a copy of the loop for each width, and the CRC of the rest is called directly. */
 LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
                                                       size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,

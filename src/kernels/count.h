@@ -8,9 +8,19 @@
 #include "kernels/vec_avx512.h"
 
 #ifndef LMC_NO_ENCODER
-/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same. Eight tables,
- * because a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes
- * want the same one. */
+/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
+ * these read exactly what they are told to.
+ *
+ * count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
+ * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
+ * skewed planes most bytes want the same one: equal neighbours count in different tables.
+ *
+ *     bytes of w     0  1  2  3  4  5  6  7
+ *     table          0  1  2  3  4  5  6  7     its counter [byte]
+ *
+ * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
+ * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
+ * (codec/sample.h). */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
@@ -42,7 +52,8 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 }
 
 /* is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. */
+ * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first difference.
+ * Asked for planes only whose sample has one symbol. */
 static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
@@ -50,7 +61,12 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication. */
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
+ *
+ *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
+ *     then nibbles            at most 4, which fits in 4 bits
+ *     then bytes              at most 8: here it suffices to mask once, behind the addition
+ *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -66,6 +82,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
+ * (vpaddl), 64, and again while they are added to the sums (vpadal). */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -86,6 +104,9 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
+/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a
+ * cycle (Zen 3). The last bytes, at most 7, make a word of their
+ * own: in what order does not matter. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -100,6 +121,7 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
+/* The last load is masked: bytes beyond size read as zero and are not touched. */
 LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
 {
     __m512i ones = _mm512_setzero_si512();

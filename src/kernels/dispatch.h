@@ -13,6 +13,11 @@
 /*
  * Which tier's kernels are used: the best that the build has and the machine can run, unless the
  * user limits it. The only state of this library.
+ *
+ * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
+ * the same answer, and what the pointer points to is constant and was there before: nothing has to
+ * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done, also if the user limits the tier meanwhile.
  */
 
 /* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
@@ -36,7 +41,18 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). */
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
+ * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
+ * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ *
+ *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
+ *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
+ *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 10 VPCLMULQDQ, 14 VPOPCNTDQ       0x4442
+ *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
+ *
+ * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
+ * virtual machine it traps), so this is done once, not in each call. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
@@ -53,7 +69,8 @@ static int lmc__cpu_has(enum lmc_tier tier)
 #endif
 
 #if LMC__NEON
-/* 1 if the CPU has the CRC-32 instructions. */
+/* 1 if the CPU has the CRC-32 instructions. Only the system may ask the CPU, so it must tell; where
+ * it is not known how to ask it, the tables of the scalar CRC do. */
 static int lmc__cpu_has_crc(void)
 {
 #if defined(__ARM_FEATURE_CRC32) || defined(__APPLE__)
@@ -66,7 +83,8 @@ static int lmc__cpu_has_crc(void)
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. */
+/* The table of a tier, or NULL where this build or this machine lacks it. A function, for the
+ * CRC-32 instructions choose between two tables of NEON. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
@@ -85,7 +103,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one. */
+/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -93,6 +111,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
+/* The table in use; chooses it if this is the first call. A tier that another thread has limited
+ * between the load and the store stays: the store is for NULL only. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);

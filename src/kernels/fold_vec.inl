@@ -6,7 +6,8 @@
  *     LMC__STATIC_ISA   what its other functions begin with
  *
  * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
- * removes them. `extra` is a constant where these are inlined. */
+ * removes them. `extra` is a constant where these are inlined. The scalar tier has this text too,
+ * for vectors of eight bytes. */
 
 /* The packed bits of elements behind packed_size; packed: where the field of the first is in row
  * 0. */
@@ -36,6 +37,8 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                             LMC__ISA(shl)(s, 8 - extra), *low);
 }
 
+/* The same backwards, from element `first` on: n_main of the elements are before packed_size. They
+ * are made strip by strip, so any of the two parts may be empty. */
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
                                            const lmc__joint *joint, unsigned extra)
@@ -70,7 +73,12 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
 }
 
 #ifndef LMC_NO_ENCODER
-/* high and low to symbols. */
+/* high and low to symbols: the low 8 bits of the wide symbol, less the offset modulo 256. That
+ * tells which it is, for all wide symbols of a block lie in [offset, offset + 256). With extra = 2:
+ *
+ *     high       hhhhhhhh     shl     hhhhhh..      (..: from a neighbour, not selected)
+ *     low        xxllllll     shr     ......xx
+ *     wide       hhhhhhxx     by a mask of the low 2 bits */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
                                                 unsigned offset)
 {
@@ -93,6 +101,11 @@ LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_
     }
 }
 
+/* Elements before packed_size, then those behind it; each part in whole vectors, the rest one by
+ * one. The second part's vectors are within each row: i - n_main + a vector is at most n -
+ * packed_size, so at most `row`, and b / extra is at most the number of rows less one. Packed is
+ * not a list: nothing behind packed_size is touched. symbols may be high, for a vector is read
+ * before it is written. */
 LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                          const uint8_t *low, size_t n, const lmc__joint *joint,
                                          unsigned extra)

@@ -15,18 +15,33 @@
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
- * if there is one, is the lowest bit of symbol - 1
+ *               if there is one, is the lowest bit of symbol - 1
+ *
+ *     linear, min = -2          log, signed, min = 0
+ *     symbol  1  2  3  4  5     symbol - 1    0   1   2   3   4   5
+ *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
+ *                               sign          +   -   +   -   +   -
+ *
+ * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
+ * steps of bits are nearly equal ratios, and exactly so from octave to octave.
  *
  * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly.
+ * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
+ * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
  *
  * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero).
+ * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
+ * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
+ * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
+ * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
+ * encoders.
  */
 
 #ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. */
+ * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
+ * of spec 7.6: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is less than
+ * 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -37,6 +52,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
+/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
+ * is not positive, and then +0 too: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -49,6 +66,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
+/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -63,7 +81,18 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 /* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
  * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
  * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
- * rounding; ties are exact divisions only, and go to the even neighbour. */
+ * rounding; ties are exact divisions only, and go to the even neighbour.
+ *
+ *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
+ *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
+ *     a / b = quotient / 2^9, so magnitude / scale = quotient * 2^(exponent - 25)
+ *
+ *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
+ *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
+ *
+ * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
+ * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
+ * with drop above 25 it is an eighth at most. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -84,6 +113,9 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 /* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
+/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
+ * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
+ * rounded away from zero, since the magnitude is. */
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
@@ -94,12 +126,15 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
 }
 
 /* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
- * what is too far above. */
+ * what is too far above. An encoder's grid has n_points * step below 2^31 (lmc__max_points),
+ * so no distance wraps to a point that it is not at. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
+/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
+ * element is in. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -111,6 +146,9 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 
+/* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
+ * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
+ * quantises returns the number of exceptions. */
 static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
                                      uint32_t scale, const lmc__grid *grid)
 {
@@ -134,7 +172,8 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]] */
+/* symbols[i] = table[codes[i]]: with Table (spec 7.6). A decoder has compared the largest code with
+ * the table's size before (codec/get_quantised.h). */
 static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
                                 const uint16_t table[256])
 {
@@ -151,7 +190,8 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches */
+/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
+ * with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -184,8 +224,10 @@ static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src
     return exceptions;
 }
 
-/* Sum of the magnitudes' bits >> 14 of those elements, at most 65536, that are normal numbers;
- * *count: how many. */
+/* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
+ * *count: how many. The sum of logarithms, in effect, from which a group's scale is found
+ * (quantise/fit_scales.h, which asks for 16384 at most). It fits in 32 bits: 17 for each element,
+ * times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -214,7 +256,11 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2. */
+ * shift by log2.
+ *
+ * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
+ * integer, which is that far from u / divisor at least. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
@@ -271,6 +317,8 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 #define LMC__STATIC_ISA LMC__AVX512 static
 #include "kernels/grids_vec.inl"
 
+/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
+ * whole. What stands before the first line and behind the last one is copied plainly. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i =
@@ -287,6 +335,16 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
     memcpy(dst + i, src + i, size - i);
 }
 
+/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
+ * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
+ * bytes of l and h are zipped to symbols:
+ *
+ *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
+ *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
+ *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
+ *
+ * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
+ * the scalar loop makes one load a symbol. */
 LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
                                             const uint16_t table[256])
 {
@@ -309,7 +367,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
         const __m512i h =
             _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
                                    _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: 64-bit lanes 0 2 4 6 | 1 3 5 7 first */
+        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
         const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
         const __m512i lo = _mm512_permutexvar_epi64(order, l),
                       hi = _mm512_permutexvar_epi64(order, h);

@@ -8,7 +8,20 @@
  *
  * which it undefines at its end. Each function has the name of the scalar one, and each line of a
  * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that. */
+ * element; LMC__PICK chooses by that.
+ *
+ * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
+ * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
+ * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
+ * signed ones: gcc and clang define vector arithmetic so.
+ *
+ *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *
+ * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
+ * operations are independent from those of the next but the count of exceptions. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
@@ -34,6 +47,9 @@ LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
+/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
+ * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
+ * (grids.h). */
 LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
                                                    LMC__I32 scale, int32_t min)
 {
@@ -49,7 +65,12 @@ LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t 
 
 /* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
  * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow. */
+ * so that the sum itself cannot overflow:
+ *
+ *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
+ *     less scale       low  ................. 0 ............................. high
+ *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
 LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
                                                 uint32_t scale, const lmc__grid *grid,
                                                 int32_t limit, int is_signed)
@@ -74,6 +95,7 @@ LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *sy
     memcpy(dst, &q, sizeof q);
 }
 
+/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
                                             uint32_t scale, const lmc__grid *grid)
 {
@@ -93,6 +115,7 @@ LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbol
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
+/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
                                                const uint8_t *second, size_t n,
                                                const lmc__grid *grid)
@@ -104,6 +127,8 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
+ * low is tested in the loop, where it is the same in all steps. */
 LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
                                             const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -124,7 +149,9 @@ LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *hi
 
 #ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
- * that are no normal numbers are not either, but +0 always is: symbol 0. */
+ * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
+ * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
+ * in each lane, to be added up at the end: less than 2^31, as n is. */
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
                                            LMC__I32 is_off, LMC__I32 *exceptions)
 {
@@ -138,6 +165,16 @@ LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I
     *exceptions -= is_off;
 }
 
+/* lmc__divide in floating point: IEEE's division rounds once, to 24 bits, as that does. Rounding to
+ * the nearest is the default, which no function here changes.
+ *
+ *     v = |x| / scale         the quotient as F32
+ *     min(v, 65536)           compared as bits, which for positive floats have the order of the
+ *                             numbers; NaN and infinity are above, and so cut as well
+ *     (int)(v + v)            floor(2 v): doubling is exact, converting cuts off the fraction
+ *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
+ *
+ * y = x >> 31 is the sign as 0 or -1, and (q ^ y) - y is q with that sign. */
 LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
                                                     LMC__I32 scale, const lmc__grid *grid,
                                                     LMC__I32 *exceptions)
@@ -157,7 +194,16 @@ LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uin
     LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
 }
 
-/* lowest: the scale plus the distance to the lower border of the lowest point. */
+/* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
+ * lmc__quantize_log; its bit 31, spread, says that it is off. There is no division of integers in
+ * vectors: `step` is a reciprocal (lmc__divisor), and the product of 31 bits and magic's 33 has 64
+ * at most.
+ *
+ *     u, as 32 bits      | u0 | u1 | u2 | u3 |
+ *     as 64 bits         | u0 + u1 << 32 | ...
+ *     even               & 0x7FFFFFFF, times magic, >> shift: the quotient of u0, below 2^31
+ *     odd                the same of >> 32: that of u1
+ *     t                  even | odd << 32: each where its u was */
 LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
                                                  uint32_t lowest, const lmc__grid *grid,
                                                  const lmc__divisor *step, LMC__I32 *exceptions)
@@ -179,6 +225,7 @@ LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_
     LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
 }
 
+/* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
 LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
 {
     size_t sum = 0;
@@ -187,6 +234,7 @@ LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
     return sum;
 }
 
+/* One reciprocal and one lowest border for all elements, since they share scale and step. */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
                                                uint32_t scale, const lmc__grid *grid)
 {
@@ -206,6 +254,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t 
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
+/* As quantize_rows of a linear grid; updates have no other (spec 7.6). */
 LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
                                                   const uint8_t *second, size_t n,
                                                   const lmc__grid *grid)
@@ -220,6 +269,7 @@ LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8
            lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
 }
 
+/* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
 LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
 {
     LMC__I32 sum = {0}, counts = {0};
@@ -239,6 +289,7 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
+/* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {

@@ -22,15 +22,33 @@
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. Returns the CRC-32C of src.
  *
- * All tiers find an element's class without a table look-up: the classes are intervals of keys, one
- * behind the other, so a class is the elements whose key is not above its highest one and above
- * that of the class before. For each class in turn, its elements of a step are packed, by the same
- * shuffle in all planes, and stored at the end of its lists; only as many count as there are, and
- * what is stored behind them is overwritten by the next step, or lies in the lists' slack. */
+ * The vector tiers find an element's class without a table look-up: the classes are intervals of
+ * keys, one behind the other, so a class is the elements whose key is not above its highest one and
+ * above that of the class before. For each class in turn, its elements of a step are packed, by the
+ * same shuffle in all planes, and stored at the end of its lists. One plane of a step of eight
+ * elements, of two classes:
+ *
+ *     class of the element       0  1  1  0  1  0  0  1
+ *     byte p of its residual     a  b  c  d  e  f  g  h
+ *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
+ *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
+ *
+ * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
+ * meaning. The next store to this list begins there and writes over it; the last one's lies in the
+ * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
+ * class that has no element in a step, or none at all, is stored to as well: there is no branch on
+ * the data. So every class has lists with slack, even if they are empty. No two lists may share
+ * slack, for all are written at the same time.
+ *
+ * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
+ * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
+ * this for each block of a delta, and again where coding has used up the lists
+ * (lmc__make_classes). */
 
 #ifndef LMC_NO_ENCODER
 /* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
- * and the residual's masks are. */
+ * and the residual's masks are. subtract is a constant for each of the two calls of lmc__residual,
+ * which compute only what they return then. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done)
@@ -47,6 +65,8 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
             block->subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = done->next[c]++;
+        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
+         * all. */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
@@ -71,6 +91,7 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, const lmc__classes *class
     return k->crc32c(done->crc, src + from, end - from);
 }
 
+/* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *classes,
                                   const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
                                   int subtract, const lmc__grouping *grouping)
@@ -83,7 +104,18 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, const lmc__classes *cla
 #if LMC__NEON
 /* Whole steps of 64 elements; done->crc is left to the caller. A class's ones are packed by 8, as
  * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
- * in the bytes before it, all eight by one multiplication, say where they go. */
+ * in the bytes before it, all eight by one multiplication, say where they go.
+ *
+ *     m, a byte for 8 elements       m0   m1   m2  ...         of class c
+ *     counts                         c0   c1   c2  ...         vcnt of each byte, at most 8
+ *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
+ *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
+ *
+ * Eight addresses are known at once, so no store waits for the one before. Each is of 8 bytes.
+ *
+ * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
+ * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
+ * those of odd j are brought there by vext, once for all classes. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t *src,
                                       const lmc__delta_block *block, unsigned width,
                                       lmc__delta_progress *done)
@@ -117,6 +149,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
                     lmc__residual_neon(v[p], b[p], width, 0);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
+            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
             if (width >= 2) lmc__split_step_neon(v, width, 1);
             if (width >= 4) lmc__split_step_neon(v, width, 2);
             if (width >= 8) lmc__split_step_neon(v, width, 4);
@@ -131,6 +164,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
             uint8x16_t one[4];
             uint8x8_t m8, counts;
             uint64_t m, ones;
+            /* one = up_to & ~before: in this class or before, but not before */
             LMC__UNROLL for (j = 0; j < 4; j++)
             {
                 const uint8x16_t up_to = vcleq_u8(keys[j], highest[c]);
@@ -156,6 +190,8 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__classes *classes, const uint8_t
     memcpy(done->next, next, sizeof next);
 }
 
+/* The CRC of the whole steps is a pass of its own, behind them: crc32cx works on general registers
+ * and in lanes far apart, so src is read a second time. */
 static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *classes,
                                 const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
                                 int subtract, const lmc__grouping *grouping)
@@ -175,13 +211,23 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *class
 
 #if LMC__X86
 /* A shuffle that packs those of 16 bytes which have a bit in m. The table holds such shuffles of 8
- * bytes only. So there are two, one for each byte of m:
+ * bytes only (one for 16 bytes would have a megabyte). So there are two, one for each byte of m:
  *
  *   low     places of the ones of m's first byte, then zeros
  *   upper   those of the second byte, plus 8, moved up behind the ones of the first; where it is
  *           moved from, it is zero
  *
- * Their union is the shuffle. What stands behind the ones in it does not matter. */
+ * Their union is the shuffle. What stands behind the ones in it does not matter. With ones at 1, 4
+ * and 6 of the first eight, and at 0, 3 of the second:
+ *
+ *   low              1  4  6  0  0  0  0  0    0  0 ...
+ *   upper            8 11  8  8  8  8  8  8    8  8 ...     places | 8: they are below 8
+ *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
+ *   union            1  4  6  8 11  8  8  8    8  8 ...
+ *
+ * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
+ * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
+ * lmc__behind and ends in its 24 bytes. */
 LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -193,7 +239,18 @@ LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
 
 /* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
  * half's are stored behind those of the first, of which there are as many as m has ones in its
- * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache. */
+ * lower half. Strip by strip, so that the bytes which the CRC has read are in the first cache.
+ *
+ *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
+ *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
+ *     m                      0 1 0 1 0 0 ...     what the class adds
+ *
+ * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
+ * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
+ * which begins where the first one's elements end, puts that right.
+ *
+ * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
+ * otherwise load each row's address again after each store. */
 LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                        const lmc__delta_block *block, unsigned width,
                                        lmc__delta_progress *done)
@@ -293,7 +350,15 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__clas
 
 /* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
  * the places are compressed, and each plane is permuted by them: one instruction, where compressing
- * is two. Most lists get 32 elements at most, which take fewer store cycles than 64. */
+ * is two. Most lists get 32 elements at most, which take fewer store cycles than 64.
+ *
+ *     up        0 1 2 3 4 5 6 7 ...
+ *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
+ *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
+ *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector
+ *
+ * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
+ * All places are below 64, and a store of 32 bytes suffices for as many elements. */
 LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -323,6 +388,7 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
         }
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
+        /* The CRC is of the elements: from here on v holds residuals. */
         if (subtract)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__residual_avx512(v[p], b[p], width, 1);
@@ -358,6 +424,7 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
+/* A function for each width (LMC__LOOP512, strip.h); subtract is tested once a step, as above. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP512 void lmc__group_##width##_avx512(const lmc__classes *classes, const uint8_t *src, \
                                                   const lmc__delta_block *block,                   \

@@ -26,7 +26,17 @@
  *
  * dst gets exactly n * width bytes. root->row, joint->high and joint->low are lists of a strip, or
  * of n elements if that is less, to work in. The row of a plane that is yet to be made is not
- * looked at. If streaming.is_on, dst is written past the caches where the tier can. */
+ * looked at. If streaming.is_on, dst is written past the caches where the tier can.
+ *
+ * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides and
+ * joint's symbols are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
+ * overlaps none of them. The decoder calls this once for each block, when all that could be wrong
+ * with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
+ *
+ * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
+ * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
+ * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
+ * to be done with it, the CRC above all, must be done before. */
 
 /* What is left of a side when `used` bytes of its list are. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -128,6 +138,8 @@ typedef struct lmc__side_cursor {
     size_t mask;
 } lmc__side_cursor;
 
+/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
+ * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
 LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, uint8_t constant[32])
 {
     lmc__side_cursor cursor;
@@ -137,7 +149,8 @@ LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, u
     return cursor;
 }
 
-/* Copies to an aligned place: `at` bytes behind out, `width` vectors. */
+/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
+ * `head` bytes into a buffer. */
 LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                         unsigned width)
 {
@@ -242,7 +255,8 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 }
 
 /* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
- * across packed_size, which is no multiple of 64, each is looked up. */
+ * across packed_size, which is no multiple of 64, each is looked up: once a block at most. A step
+ * is whole, i + 64 <= n, so the last case reads 64 bytes of each row that are there (fold.h). */
 LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
 {
     const uint8_t *const packed = joint->packed;
@@ -258,7 +272,14 @@ LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i
 }
 
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane, and so it is if there
- * is a joint. CRC as in split_root, streams as in strip.h. */
+ * is a joint. CRC as in split_root, streams as in strip.h.
+ *
+ *     mask, left, right --merge--> top plane --(unfold)--+
+ *     rows 0 .. width - 2, loaded -----------------------+--join--> rotate --+--> CRC
+ *                                                                            +--> store or stream
+ *
+ * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
+ * vector by vector, hence behind the rotation. */
 LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, int rotate,
@@ -326,30 +347,28 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
 }
 
 /* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. */
-#define LMC__DEFINE_JOIN_ROOT(width)                                                               \
-    LMC__LOOP512 lmc__progress lmc__join_root_##width##_avx512(                                    \
+ * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. Elements of
+ * 8 bytes test everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root, has_joint)                                                    \
+    lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
+                               has_joint)
+#define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
+    LMC__LOOP512 lmc__progress lmc__join_root_##w##_avx512(                                        \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
+        const unsigned width = w;                                                                  \
         const int rotate = source->rotate, streams = streaming.is_on;                              \
-        if (source->joint)                                                                         \
-            return lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams,   \
-                                              1, 1);                                               \
-        if (source->root)                                                                          \
-            return streams ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
-                                                        1, 1, 0)                                   \
-                           : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming,  \
-                                                        0, 1, 0);                                  \
-        return streams                                                                             \
-                   ? lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 1, 0, 0) \
-                   : lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, 0, 0,    \
-                                                0);                                                \
+        if (width == 8) return LMC__LOOP(streams, source->root != NULL, source->joint != NULL);    \
+        if (source->joint) return LMC__LOOP(streams, 1, 1);                                        \
+        if (source->root) return streams ? LMC__LOOP(1, 1, 0) : LMC__LOOP(0, 1, 0);                \
+        return streams ? LMC__LOOP(1, 0, 0) : LMC__LOOP(0, 0, 0);                                  \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
 LMC__DEFINE_JOIN_ROOT(4)
 LMC__DEFINE_JOIN_ROOT(8)
 #undef LMC__DEFINE_JOIN_ROOT
+#undef LMC__LOOP
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,

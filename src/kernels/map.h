@@ -5,11 +5,16 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal. Both are exact. Encoders
- * map symbols to ranks, the order of their leaves, and partition these.
+ * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
+ * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 8.2), and
+ * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
+ * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
+ * time.
  */
 
 #ifndef LMC_NO_ENCODER
+/* Four look-ups before four stores: a store of bytes may change src or the table for all that the
+ * compiler knows, so look-ups written behind it would wait for it. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -27,7 +32,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 #if LMC__NEON
 
 /* Four look-ups of 64 entries each, by places less 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx keeps what was there: so each place counts once. */
+ * gives 0, and tbx keeps what was there: so each place counts once. Subtraction wraps: a place that
+ * is below 64 k becomes at least 64 again. All of the table is in 16 of the 32 registers. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -81,6 +87,8 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
+/* 32 bytes. The loop over rows is as long as the tree's symbols make it: none to a few for the
+ * ranks of weights' exponents, which lie close together, up to 16 for a plane of all values. */
 LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
@@ -110,7 +118,8 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #endif
 
 #if LMC__X86
-/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. */
+/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. What
+ * vpmovb2m takes is just that bit, so the bytes are the mask themselves. */
 LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
@@ -118,6 +127,7 @@ LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
     return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(v), high);
 }
 
+/* The last step's loads and stores are masked: bytes behind n are not touched. */
 LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t n,
                                         const uint8_t *table)
 {

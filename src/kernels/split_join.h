@@ -10,12 +10,23 @@
 /*
  * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
  * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment. The rotation brings the exponent of a float into a byte of
- * its own, the top one, and its sign to the lowest bit.
+ * and written exactly, of any alignment, and none may overlap another. The rotation brings the
+ * exponent of a float into a byte of its own, the top one, and its sign to the lowest bit:
+ *
+ *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
+ *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
+ *                 row[1]   row[0]                              row[3]   row[2] row[1] row[0]
+ *
+ * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
+ * mantissas hardly do.
+ *
+ * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * over; those use the same steps in registers (split_join_vec.inl).
  */
 
-/* Constant widths let the compiler unroll what is called. The flag is a constant for the scalar
- * bodies only, which lose up to half their speed otherwise. */
+/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
+ * each user defines. The flag is a constant for the scalar bodies only, which lose up to half their
+ * speed otherwise. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -24,6 +35,8 @@
     default: call(8);                                                                              \
     }
 
+/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+ * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, int rotate)
 {
@@ -35,16 +48,19 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
             int j;
+            /* all loads before the first store, or what dst might alias would stop the compiler */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
                 e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
             }
             lmc__store16x16(dst + 2 * i, e);
         }
+    /* a word of each plane to 8 elements */
     for (; i + 8 <= n; i += 8) {
         for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
         lmc__join8(dst + i * width, v, width, rotate);
     }
+    /* 1 to 7 elements: as many bytes of each row, in words that are filled up with zeros */
     if (i < n) {
         uint8_t tail[64], in[8];
         for (p = 0; p < width; p++) {
@@ -57,6 +73,8 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
+/* Eight copies of a body: 4 widths, each with and without the rotation. The vector tiers end with
+ * this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, int rotate){
 #define LMC__CALL(w)                                                                               \
@@ -66,6 +84,12 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest,
+ * fewer than eight, goes through buffers of a whole group, so that nothing beyond src or a row is
+ * touched. Width 2 has a loop of its own, since bf16 and fp16 are most of what there is:
+ * sixteen elements in arrays of constant length, which become vectors of SSE2, Altivec and the like
+ * without an intrinsic. The words' transposes are for the other widths, and for what that
+ * leaves. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
@@ -78,6 +102,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
             uint8_t low[16], high[16];
             int j;
             lmc__load16x16(e, src + 2 * i);
+            /* the loops of 16 have no branch in them: rotate is a constant */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = rotate ? (uint16_t)(e[j] << 1 | e[j] >> 15) : e[j];
                 low[j] = (uint8_t)r;
@@ -86,10 +111,13 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
             memcpy(planes->row[0] + i, low, 16);
             memcpy(planes->row[1] + i, high, 16);
         }
+    /* 8 elements to a word of each plane */
     for (; i + 8 <= n; i += 8) {
         lmc__split8(v, src + i * width, width, rotate);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
+    /* 1 to 7 elements: the zeros behind them become zeros behind each row's, which are not
+     * copied */
     if (i < n) {
         uint8_t tail[64], out[8];
         memset(tail, 0, sizeof tail);
@@ -102,6 +130,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
+/* Eight copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
@@ -112,6 +141,10 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 }
 #endif
 
+/* The vector tiers: the width is constant in each of four copies of a loop, rotate is tested in the
+ * loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes is
+ * the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
+ * leaves over AVX2's will do (tiers.h). */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
@@ -126,6 +159,8 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 }
 #endif
 
+/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
 #if LMC__X86
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__VECTOR __m256i
@@ -137,6 +172,7 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__INLINE_ISA LMC__INLINE512
 #include "kernels/split_join_vec.inl"
 
+/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                      unsigned width, int rotate)
 {
@@ -165,6 +201,7 @@ LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *
 #undef LMC__CALL
 }
 
+/* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, int rotate)
 {

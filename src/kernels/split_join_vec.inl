@@ -31,6 +31,7 @@ LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsi
     LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
 }
 
+/* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
 LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
     const unsigned parts = width / s, half = parts / 2;
@@ -61,6 +62,7 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
+/* The inverse of split_body, one vector of each plane at a time. */
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -82,6 +84,8 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
 }
 
 #ifndef LMC_NO_ENCODER
+/* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
+ * vector for each plane, with none left over. The scalar kernel does the rest. */
 LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, int rotate)
 {

@@ -23,14 +23,33 @@
  *
  * That is the root of one plane's tree; root->n_right becomes the number of ones in the mask. left
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
- * is not defined: to have the plane's bytes, call again without a root. */
+ * is not defined: to have the plane's bytes, call again without a root.
+ *
+ * Why the root with it: a tree's root is the one node that all n bytes of a plane go through, and
+ * here they are in a register already. Three passes less over the plane (its store, a map, a
+ * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
+ * with each level (lmc__put_node).
+ *
+ * src is read exactly, planes other than the root's are written exactly, for raw ones lie in the
+ * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
+ * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
+ * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
+ * mask begins with a byte.
+ *
+ * Cycles for 64 elements of bf16: about 12 to 14 with AVX-512 (Zen 4), without the CRC. */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
  * tiers end with.
  *
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
- * most i of them have been written to left before. */
+ * most i of them have been written to left before. What partition stores behind those is, at worst,
+ * the start of the next strip's place in the row, which the split fills later:
+ *
+ *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
+ *            0                    i - n_right        i                     i + m
+ *
+ * Other planes' places behind the strip are not touched: split writes exactly. */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   int rotate, lmc__progress done)
@@ -69,7 +88,16 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
  * checksum reads 8 * width bytes of each lane, from byte j * width / 4 on: other bytes, but as
- * many, and all in the first cache. It takes none of the units that vectors need. */
+ * many, and all in the first cache. It takes none of the units that vectors need.
+ *
+ *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
+ *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
+ *                         |================|                                       split
+ *
+ * The vectors come to the bytes of lane 0 four times as fast as the checksum, and lanes 1 to 3 are
+ * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
+ * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
+ * of the next strip. */
 LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                      const lmc__parted *root, const uint8_t *src,
                                                      size_t n, unsigned width, int rotate,
@@ -153,7 +181,15 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc_
 
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
  * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
- * width vectors, and onto each other at the end. */
+ * width vectors, and onto each other at the end:
+ *
+ *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
+ *     sum[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
+ *     sum[1]       v1 ---------------------------> v1 ------->
+ *
+ * So the products of a step do not wait for each other, and the same loads serve both CRC and
+ * split. The register at the start, all ones, is added to the first vector: `start` is that once,
+ * then 0, which is cheaper than a first step of its own. */
 LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,

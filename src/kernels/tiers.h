@@ -21,6 +21,15 @@
  * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
  * calls them through one of these tables. In a developer's build (make dev) each table is in an
  * object of its own, and with it the code of that tier.
+ *
+ *     scalar       any C99 or C++11 compiler; the definition of all kernels
+ *     neon         AArch64, with the CRC-32 instructions; neon_only: without them
+ *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
+ *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
+ * the same bytes, so that is a matter of speed only.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
@@ -55,6 +64,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__cut_symbols_##isa,
 #endif
 #define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
+/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
 #define LMC__SCALAR_GRIDS                                                                          \
     LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
     LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
@@ -67,6 +77,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* One part a line. The formatter would indent each one more. */
 /* clang-format off */
+/* The scalar tier, always there: fused kernels take its others strip by strip. */
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
@@ -76,7 +87,9 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* with the CRC-32 instructions, and without */
+/* With the CRC-32 instructions, and without: the only difference is the CRC. Look-ups of 16-bit
+ * entries would want tables of 512 bytes, more than NEON's look-ups hold, and streaming is for x86
+ * only. */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
@@ -111,6 +124,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
+/* All of its own but is_constant and the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
@@ -121,7 +135,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
-/* join on its own is rare: what join_root leaves over */
+/* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)

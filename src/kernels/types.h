@@ -13,11 +13,19 @@
  * Three of these types are knowledge of the format that kernels share, because they compute what
  * the spec defines element by element: joint (spec 7.4), grouping and class_sides (spec 7.3); grid
  * is that of spec 7.6.
+ *
+ * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
+ * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
+ * machine.
+ *
+ * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
+ * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
-/* One row of bytes (a plane, spec 7.2) for each byte of an element. */
+/* One row of bytes (a plane, spec 7.2) for each byte of an element. Rows from `width` on are not
+ * looked at. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -83,7 +91,8 @@ LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offs
     joint->high = joint->low = NULL;
 }
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined of. With a joint the top plane's bytes are symbols,
+ * whether they are there or, if it is the root, yet to be merged. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
@@ -138,7 +147,18 @@ typedef struct lmc__grid {
 } lmc__grid;
 
 /* The kernels of a tier. Those that take a table first are fused of others: they do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. */
+ * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
+ * stand where the scalar function does:
+ *
+ *     crc32c                                     crc32c.h
+ *     join, split                                split_join.h
+ *     split_root, join_root                      split_root.h, join_root.h
+ *     is_constant, count_ones                    count.h
+ *     map, partition, merge                      map.h, partition.h, merge.h
+ *     flatten, unflatten                         flatten.h
+ *     fold, unfold                               fold.h
+ *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
+ *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);

@@ -21,9 +21,23 @@
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
- * give zero: so the classes are combined by or. */
+ * give zero: so the classes are combined by or.
+ *
+ *     class of the element             0  1  1  0  1  0  0  1
+ *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
+ *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
+ *
+ * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
+ * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
+ * follows from base alone, and the decoder has made the lists as long as count_classes says of the
+ * same base; so no list is overrun, whatever the block holds.
+ *
+ * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
+ * frequent one (what has not changed), needs nothing at all. */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. */
+/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
+ * classes' elements here, also of those without a list: nothing depends on it then. The loops below
+ * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    lmc__delta_progress *done)
@@ -38,6 +52,8 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = done->next[c]++;
         uint64_t r = 0;
+        /* a natural plane has a byte for each element, in place i; a class's list is at its own
+         * place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
@@ -50,7 +66,8 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+ * end with. done->next says how far each class's lists were used up by the loop before, so the two
+ * need not agree on anything else. The CRC goes over what has just been written. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   lmc__delta_progress *done)
@@ -65,6 +82,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
+/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                     const lmc__class_sides *sides, size_t n, unsigned width,
                                     int subtract, const lmc__grouping *grouping,
@@ -78,13 +96,17 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 
 #if LMC__NEON || LMC__X86
 /* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are. */
+ * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
+ * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+ *
+ * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
 } lmc__spread;
 
+/* Once a block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
@@ -107,7 +129,17 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  * class before it in the step. Bytes that are -1 where an element is of the class are summed up
  * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
  * complement is that number less one, the place. Elements of other classes get 255 by the same
- * complement of zero, and a shuffle gives zero for a place beyond its vector. */
+ * complement of zero, and a shuffle gives zero for a place beyond its vector.
+ *
+ *     of the class      0   1   1   0   1   0   0   1
+ *     one               0  -1  -1   0  -1   0   0  -1
+ *     sum               0  -1  -2  -2  -3  -3  -3  -4     of all up to here, itself included
+ *     sum & one         0  -1  -2   0  -3   0   0  -4
+ *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
+ *
+ * vext(zero, sum, 16 - k) moves the bytes of sum up by k and fills in zeros: four of these, by 1,
+ * 2, 4 and 8, with an addition each, are the sums. The last byte is minus the number of all, by
+ * which the lists go on. */
 LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                                         const lmc__delta_block *block, unsigned width,
                                         lmc__delta_progress *done)
@@ -133,6 +165,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
             const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
             uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
             before = up_to;
+            /* 1, 2, 4, 8 back: after these steps a byte is the sum of 2, 4, 8, 16 up to itself */
             if (spread->any_list[c]) {
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
                 sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
@@ -147,10 +180,13 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
                     v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
                 else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
             }
+            /* the last byte, negated: the number of the class's elements in this step */
             if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
         }
+        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 7.3) */
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_neon(spread->natural[p] + i);
+        /* planes to residuals, then residuals and predictions to elements */
         if (width >= 8) lmc__join_step_neon(v, width, 4);
         if (width >= 4) lmc__join_step_neon(v, width, 2);
         if (width >= 2) lmc__join_step_neon(v, width, 1);
@@ -163,6 +199,8 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
     memcpy(done->next, next, sizeof next);
 }
 
+/* The CRC of the whole steps is a pass of its own over dst. The rest starts with next as the loop
+ * has left it. */
 static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__class_sides *sides, size_t n, unsigned width,
                                   int subtract, const lmc__grouping *grouping,
@@ -191,7 +229,14 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
  * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
  * 255, whose top bit makes the shuffle give zero.
  *
- * Strip by strip, so that the CRC finds what was stored in the first cache. */
+ *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          16 bytes: for elements 0 .. 15
+ *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
+ *
+ * where half, here 5, is the number of the class's elements in the first half of the step. Both
+ * loads lie within 32 bytes from next[c] on, since half is at most 16.
+ *
+ * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
+ * wants bytes in memory, in four lanes, of which the last is made last. */
 LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, unsigned width,
                                          lmc__delta_progress *done)
@@ -224,6 +269,9 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
                 const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
                 __m256i places = one;
+                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
+                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
+                 * half, 255 for others; xor with -1, for AVX2 has no complement */
                 if (s.any_list[c]) {
                     places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
                     places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
@@ -243,8 +291,10 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
                 next[c] += (size_t)_mm_popcnt_u64(m);
                 before = up_to;
             }
+            /* Natural planes stand in the input and are read exactly: a step is whole. */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
+            /* v: planes; then, in place, 32 residuals in order; then elements */
             if (width >= 8) lmc__join_step_avx2(v, width, 4);
             if (width >= 4) lmc__join_step_avx2(v, width, 2);
             if (width >= 2) lmc__join_step_avx2(v, width, 1);
@@ -254,6 +304,7 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__restore_avx2(v[p], b[p], width, 0);
+            /* of base, this step's elements are in b: dst may be base */
             LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
         }
         crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
@@ -263,6 +314,8 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
     memcpy(done->next, next, sizeof next);
 }
 
+/* A function for each width, not inlined into one (LMC__LOOP2, strip.h); what they leave over,
+ * fewer than 32 elements, goes through the definition. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,           \
                                                 const lmc__delta_block *block,                     \
@@ -276,6 +329,8 @@ LMC__DEFINE_UNGROUP(4)
 LMC__DEFINE_UNGROUP(8)
 #undef LMC__DEFINE_UNGROUP
 
+/* AVX2 does not stream here: without vectors for the CRC, each strip is read again after it is
+ * made. */
 LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
                                             const uint8_t *base, const lmc__class_sides *sides,
                                             size_t n, unsigned width, int subtract,
@@ -295,9 +350,16 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
-/* Whole steps of 64 elements, all in registers: an expanding load spreads a list's next bytes to
- * the places of a class, and leaves what other classes have put elsewhere. CRC and streams as in
- * join_root; but base is not streamed to: what was just read is in the caches. */
+/* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
+ * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
+ * but base is not streamed to: what was just read is in the caches.
+ *
+ *     m            0 1 0 0 1 0 1 0 ...
+ *     list         A B C D ...
+ *     v before     x . x x . x . x ...     x: of the classes before
+ *     v after      x A x x B x C x ...
+ *
+ * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
 LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                              const lmc__delta_block *block, unsigned width,
                                              lmc__streaming streaming, lmc__delta_progress *done)
@@ -315,21 +377,27 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
     unsigned p, c;
     lmc__set_highest_avx512(highest, grouping);
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
+    /* touch_ahead is for dst's next page, fetch_next for what is decoded after this block */
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
         lmc__fetch_next_avx512(streaming, i, per_element);
+        /* All of the step's base is in registers before anything of it is written: dst may be
+         * base. */
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
-        /* here minus what is above class c is class c */
+        /* here minus what is above class c is class c; the last class has nothing above it, so it
+         * gets all that is left */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
+                /* a list is spread to the class's places, a constant is copied to them; of the
+                 * constant 0 they keep the zeros of the start */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -340,6 +408,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
         }
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
+        /* v: planes; then, in place, 64 residuals in order; then elements */
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
         if (width >= 2) lmc__join_step_avx512(v, width, 1);
@@ -353,9 +422,11 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
         {
             uint8_t *const at = dst + i * width + 64 * p;
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            /* streams is the same in all steps, so the branch is always foreseen */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
+        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -365,6 +436,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
     memcpy(done->next, next, sizeof next);
 }
 
+/* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP512 void lmc__ungroup_##width##_avx512(                                               \
         uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
@@ -378,6 +450,8 @@ LMC__DEFINE_UNGROUP(4)
 LMC__DEFINE_UNGROUP(8)
 #undef LMC__DEFINE_UNGROUP
 
+/* The rest, fewer than 64 elements, is stored plainly behind the streams: the two never share a
+ * byte, for the streamer's end is masked. */
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const uint8_t *base, const lmc__class_sides *sides,
                                                 size_t n, unsigned width, int subtract,

@@ -8,7 +8,11 @@
  * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
  * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
- * them is said. */
+ * them is said.
+ *
+ * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
+ * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
+ * other machines; what follows is for x86 alone. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -28,6 +32,8 @@
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
 #if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
+ * to 6, which the x86 instruction ignores, must go. */
 LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
 {
     return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
@@ -83,7 +89,8 @@ LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char
 /* r[i] = a[i] + b[i], modulo 256. */
 LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 
-/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
+/* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte:
+ * there are no shifts of bytes, so 16-bit lanes are shifted, and callers mask (fold_vec.inl). */
 LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
 {
     return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
@@ -110,7 +117,8 @@ LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
+ * equality: v is at least from if it is the larger of the two. */
 LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
@@ -122,7 +130,8 @@ LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
 
-/* r[i] = bit i of m ? 255 : 0. */
+/* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
+ * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
 LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
 {
     const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
@@ -133,7 +142,16 @@ LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
- * steps double how far back the sums reach, after a first one by a multiplication. */
+ * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
+ * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+ *
+ *     v        a  b  c  d  e  f  g  h  ...
+ *     * 0101   a  ab c  cd e  ef g  gh ...
+ *     in4      .  .  1  1  .  .  5  5  ...      a  ab abc abcd  e  ef efg efgh
+ *     in8      .  .  .  .  3  3  3  3  ...      ... abcde abcdef abcdefg a-h
+ *     in16     8 times none, 8 times 7          the same for the upper 8 of 16
+ *
+ * A shuffle gives 0 where its place has bit 7. */
 LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 {
     const char no = (char)0x80; /* a place that gives 0 */
@@ -151,7 +169,8 @@ LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2.) */
+ * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
+ * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
 LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
@@ -160,7 +179,12 @@ LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
 
 #if LMC__X86
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
- * quarters 0, 2, 1, 3 of its result are in order. */
+ * quarters 0, 2, 1, 3 of its result are in order:
+ *
+ *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
+ *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
+ *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
+ *     0xD8     a0 .. a7  a8 .. a15 | b0 .. b7    b8 .. b15  quarters 3 1 2 0, two bits each */
 LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 {
     const __m256i low = _mm256_set1_epi16(0xFF);
@@ -173,7 +197,9 @@ LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
+ * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
+ * both (0x20) and second the upper ones (0x31). */
 LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -181,7 +207,8 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
-/* Each element rotated by one bit, to the left or to the right. */
+/* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
+ * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
 LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -213,7 +240,8 @@ LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
                         : _mm256_set1_epi64x((long long)0x8000000000000000u);
 }
 
-/* All bits of the elements whose sign bit is set, none of the others. */
+/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
+ * no arithmetic shift: 0 > v in its place. */
 LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
 {
     const __m256i zero = _mm256_setzero_si256();

@@ -6,7 +6,11 @@
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+ * where these are inlined.
+ *
+ * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
+ * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
+ * and masked loads and stores, which touch no byte whose bit is 0. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -28,7 +32,8 @@ LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
     return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
 }
 
-/* r = (mask & a) | (~mask & b), bit by bit. */
+/* r = (mask & a) | (~mask & b), bit by bit. 0xCA is the table of that function: bit 4 mask + 2 a +
+ * b of it is the result for these three bits. */
 LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
@@ -40,7 +45,8 @@ LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
     return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
 }
 
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
+ * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
 LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
@@ -57,7 +63,9 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
 
-/* Each element rotated by one bit, to the left or to the right. */
+/* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
+ * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
+ * bytes are shifted as on AVX2. */
 LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -84,7 +92,8 @@ LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
                         : _mm512_set1_epi64((long long)0x8000000000000000u);
 }
 
-/* All bits of the elements whose sign bit is set, none of the others. */
+/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
+ * shift: by way of a mask, which has a bit for each sign. */
 LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
 {
     return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))

@@ -7,7 +7,11 @@
 /* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
  * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
  * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+ * where these are inlined.
+ *
+ * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
+ * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
+ * vector register of 8 bytes as long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -48,7 +52,8 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 /* r[i] = a[i] + b[i], modulo 256. */
 LMC__INLINE uint8x16_t lmc__add_neon(uint8x16_t a, uint8x16_t b) { return vaddq_u8(a, b); }
 
-/* r[i] = v[i] << k; r[i] = v[i] >> k. */
+/* r[i] = v[i] << k; r[i] = v[i] >> k. One instruction: shifts by vectors go right where negative.
+ * Of bytes indeed, unlike on x86: no bits come from the neighbour. */
 LMC__INLINE uint8x16_t lmc__shl_neon(uint8x16_t v, unsigned k)
 {
     return vshlq_u8(v, vdupq_n_s8((int8_t)k));
@@ -71,7 +76,8 @@ LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. */
+ * free. vsri shifts its second operand to the right and keeps the first one's top bits, vsli shifts
+ * to the left and keeps the low ones. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -130,7 +136,14 @@ LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned widt
 }
 
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one. */
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
 LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
@@ -140,7 +153,8 @@ LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c
     return vget_low_u8(vpaddq_u8(all, all));
 }
 
-/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. */
+/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of byte 2 j,
+ * then of byte 2 j + 1, are tested for the bit of their place. */
 LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
@@ -159,7 +173,8 @@ LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
     return vld1_u8(bits);
 }
 
-/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte. */
+/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte, for a mask is
+ * no list. Bits behind n must be zero: lmc__first_bits_neon. */
 LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
 {
     uint8_t bits[8];

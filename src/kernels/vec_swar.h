@@ -7,7 +7,14 @@
  * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
  * its own inverse. */
 
-/* Swap the bits of *a under mask << shift with those of *b under mask. */
+/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
+ * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
+ * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
+ * from one byte into the next, or that it is masked out.
+ *
+ * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
+ * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
+ * its own inverse. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
 {
     uint64_t t = (*a >> shift ^ *b) & mask;
@@ -15,7 +22,15 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3 */
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
+ * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+ *
+ *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
+ *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
+ *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
+ *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
+ *
+ * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
 LMC__INLINE void lmc__transpose4(uint64_t *v)
 {
     lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
@@ -24,7 +39,8 @@ LMC__INLINE void lmc__transpose4(uint64_t *v)
     lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
 }
 
-/* width 8: words e0 .. e7 <-> planes 0..7 */
+/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
+ * diagonal change places. */
 LMC__INLINE void lmc__transpose8(uint64_t *v)
 {
     int i;
@@ -34,7 +50,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 }
 
 /* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
- * position */
+ * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
+ *
+ *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
 LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
 {
     a &= 0x00FF00FF00FF00FFu;
@@ -48,7 +66,8 @@ LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of 
     return (a | a << 8) & 0x00FF00FF00FF00FFu;
 }
 
-/* Rotate each of the four 16-bit parts by one bit. */
+/* Rotate each of the four 16-bit parts, or of the eight bytes, by one bit: the whole word is
+ * shifted, and the bits that have come over from a neighbour are masked out. */
 LMC__INLINE uint64_t lmc__rotl16x4(uint64_t v)
 {
     return (v << 1 & 0xFFFEFFFEFFFEFFFEu) | (v >> 15 & 0x0001000100010001u);
@@ -70,7 +89,7 @@ LMC__INLINE uint32_t lmc__rotr32(uint32_t v) { return v >> 1 | v << 31; }
 LMC__INLINE uint64_t lmc__rotl64(uint64_t v) { return v << 1 | v >> 63; }
 LMC__INLINE uint64_t lmc__rotr64(uint64_t v) { return v >> 1 | v << 63; }
 
-/* v[p] = bytes of plane p of the eight elements at src */
+/* v[p] = bytes of plane p of the eight elements at src, which is read exactly: 8 * width bytes. */
 LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width, int rotate)
 {
     int i;
@@ -166,7 +185,17 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 }
 
 /* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. */
+ * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
+ * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
+ *
+ *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
+ *     v                            A B C D . . . .
+ *     by 4: D                      A B C . . . . D
+ *     by 2: C                      A B . . C . . D
+ *     by 1: A, B                   . A B . C . . D
+ *
+ * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
+ * not either, and no byte ever moves onto another. */
 LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];
@@ -180,7 +209,9 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
     return (v ^ t) | t << 8;
 }
 
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. */
+/* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
+ * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
+ * the shifted masks. */
 LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];
@@ -197,13 +228,18 @@ LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 #define LMC__ONES8 0x0101010101010101u
 
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
- * multiplication adds byte j shifted to bit 56 + j, without carries. */
+ * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
+ * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
+ * and no other one lies between 56 and 63. */
 LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
 {
     return (unsigned)(v * 0x0102040810204080u >> 56);
 }
 
-/* Bit j of the result: byte j of v >= s, unsigned. */
+/* Bit j of the result: byte j of v >= s, unsigned. Bit 7 of each byte is set in the minuend and
+ * clear in the subtrahend, so nothing is borrowed from the next byte, and it says how the low 7
+ * bits compare. v >= s if v has the top bit and s has not, or both are equal there and the rest
+ * is. */
 LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
 {
     const uint64_t high = 0x80 * LMC__ONES8;
@@ -213,13 +249,14 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     return lmc__collect_bits((ge & high) >> 7);
 }
 
-/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight.
- */
+/* The scalar tier's words for what the vector tiers do with all bytes of a vector, here of eight,
+ * so that one text serves all (fold_vec.inl). As there, shifts let bits of the neighbour in. */
 LMC__INLINE uint64_t lmc__load_scalar(const uint8_t *p) { return lmc__load64(p); }
 LMC__INLINE void lmc__store_scalar(uint8_t *p, uint64_t v) { lmc__store64(p, v); }
 LMC__INLINE uint64_t lmc__splat_scalar(unsigned v) { return v * LMC__ONES8; }
 
-/* sums of bytes modulo 256: the top bits apart, so that nothing is carried over */
+/* Sums of bytes modulo 256: the low 7 bits are added, whose carry ends in bit 7; the top bits are
+ * added to that by xor, so that nothing is carried over. */
 LMC__INLINE uint64_t lmc__add_scalar(uint64_t a, uint64_t b)
 {
     const uint64_t top = LMC__ONES8 << 7;
@@ -241,7 +278,8 @@ LMC__INLINE uint64_t lmc__not_below_scalar(uint64_t v, uint64_t from)
 }
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits; those behind its end are 0. */
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
+ * Reads no byte behind the mask's last one: it may be the last of the input. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];

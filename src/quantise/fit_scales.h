@@ -38,7 +38,7 @@
  * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
  * side of zero. A logarithmic one has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the mean
  * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
  *
  * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that

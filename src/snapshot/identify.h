@@ -120,8 +120,9 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 /* An origin's first step, and nothing else: identities of files and tensors are those that the base
  * says they have. No byte of content is read; whoever wants to know that the content has them calls
  * lmc_identify_file for each file first. */
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
-                                          void *alloc_user)
+LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+                                                    uint8_t identity[LMC_IDENTITY_SIZE],
+                                                    void *alloc_user)
 {
     lmc__origin origin;
     enum lmc_status status;

@@ -255,8 +255,9 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, con
  * known to be right or does not matter. *offset: where the entries say that the section begins.
  * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
  * not looked at. */
-static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k, uint64_t max_offset,
-                                        lmc__buffer *items, uint64_t *offset)
+LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
+                                                  uint64_t max_offset, lmc__buffer *items,
+                                                  uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;

@@ -45,8 +45,8 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
  * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
  * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
  * nothing, and freed in any case. */
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
-                                        const lmc_reader_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                                  const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
     size_t struct_size = sizeof(lmc_reader);

@@ -102,7 +102,8 @@ static uint64_t lmc__index_limit(const lmc_limits *limits)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. */
-static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at, uint64_t size)
+LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
+                                                 uint64_t size)
 {
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
@@ -142,7 +143,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
 /* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
  * and header, index and trailer must leave nothing out: what lies between them the index accounts
  * for. */
-static enum lmc_status lmc__open_intact(lmc_reader *r)
+LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
     const lmc__kernels *k = r->coder->wave.k;

@@ -199,7 +199,7 @@ static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size
 /* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
  * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
  * written. */
-static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
 {
     if (section->size > r->index.limit) return LMC_ERR_LIMIT;
     r->body.size = 0;
@@ -429,9 +429,9 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->file_memory, alloc_user);
 }
 
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
-                                             const lmc_restore_options *options,
-                                             uint8_t identity[LMC_IDENTITY_SIZE])
+LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+                                                       const lmc_restore_options *options,
+                                                       uint8_t identity[LMC_IDENTITY_SIZE])
 {
     lmc_restore_options defaults;
     uint8_t found[LMC_IDENTITY_SIZE];

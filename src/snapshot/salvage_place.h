@@ -222,7 +222,7 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
  *     known      |--- run 4 ---|                         |--- run 6 ---|
  *     run 5                    |##0##|     |##2##|#3#|
  *                        start ^     block size <->  ^ end: at most where run 6 begins */
-static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
+LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
     uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
@@ -446,7 +446,7 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
  *
  * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
  * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
-static enum lmc_status lmc__finish_runs(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
@@ -551,7 +551,7 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
  * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
  * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
  * when the tables are full; what stays is in proportion to the blocks that were found. */
-static enum lmc_status lmc__open_salvage(lmc_reader *r)
+LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
     int had_index;

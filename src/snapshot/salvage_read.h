@@ -136,8 +136,8 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
  * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
  * are two, as in other readers: one for runs that this very file predicts, because reading those
  * asks for other bytes of it, by this function again, which may need the other one. */
-static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
-                                          uint8_t *dst, size_t size)
+LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
+                                                    uint8_t *dst, size_t size)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -385,7 +385,7 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
  *     LMC_ERR_NOT_FOUND  that was all
  *     other errors       about the call (memory, a limit): nothing was handed out */
-LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;
     if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;

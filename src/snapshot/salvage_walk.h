@@ -316,7 +316,7 @@ static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 
 /* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
  * byte of blocks, and the first letters of the kinds of sections. */
-static enum lmc_status lmc__walk_through(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
 {
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;

@@ -190,7 +190,7 @@ typedef struct lmc__tensor_entry {
     uint32_t error;                      /* in units of 2^-32 */
 } lmc__tensor_entry;
 
-static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
 {
     LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
     e->offset = lmc__take64(c);
@@ -275,8 +275,8 @@ static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *
  * in order of falling alignment, so that each part is aligned where the one before ends. Names must
  * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
  * belongs to the caller in any case. */
-static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory, const uint8_t *body,
-                                       size_t size)
+LMC__COLD static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory,
+                                                 const uint8_t *body, size_t size)
 {
     uint64_t n_words = 0, n_chars = 0, position = 0;
     uint32_t path_size, n_tensors, i;
@@ -331,7 +331,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
 
 /* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
  * 2^-32, and 1 to the largest below it. */
-static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 {
     uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
     size_t name_size, dtype_size;
@@ -371,7 +371,7 @@ static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
 
 /* The FILE body of a description from the caller. Only what could not be written down is refused
  * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
-static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     uint8_t head[LMC__FILE_BODY_SIZE];
     size_t i, n;
@@ -486,9 +486,9 @@ static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
  * for, that follow each other from *position on, that end where the run does and within the file,
  * and a prediction only where there is to be one. Not checked here: whether what predicts them is
  * there (lmc__check_predictions). */
-static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
-                                      uint32_t file_number, const lmc_file *file,
-                                      uint64_t *position)
+LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
+                                                uint32_t file_number, const lmc_file *file,
+                                                uint64_t *position)
 {
     const uint64_t limit = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : file->size;
     uint64_t sum = 0;

@@ -87,8 +87,8 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
  * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
  * reads its bytes only where it has a tensor of the same name. */
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+                                                  const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
     uint8_t header[LMC__HEADER_SIZE];
@@ -144,8 +144,8 @@ LMC_API void lmc_free_writer(lmc_writer *w)
  * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
  * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
  * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
-static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
+                                                 enum lmc_dtype default_dtype)
 {
     lmc_file *const copy = &w->plan.file;
     enum lmc_status status;
@@ -217,7 +217,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 /* The metadata entries in order of their keys, appended to the index. They are sorted by what
  * points to them, and then copied. An item's name points at the key within w->metadata, to which
  * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
-static enum lmc_status lmc__append_metadata(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
     uint32_t i;
@@ -248,7 +248,7 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
  *
  * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
  * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
-static enum lmc_status lmc__finish_writer(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];

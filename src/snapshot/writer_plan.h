@@ -137,8 +137,9 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 /* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
  * quantisers are taken over. tensors: those of p->file. */
-static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors, const lmc_file *given,
-                                      uint32_t file_number, enum lmc_dtype default_dtype)
+LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors,
+                                                const lmc_file *given, uint32_t file_number,
+                                                enum lmc_dtype default_dtype)
 {
     size_t i;
     p->file_number = file_number;
