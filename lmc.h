@@ -925,8 +925,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
-#define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
-#define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
+#define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
+#define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
 #define LMC__X86 0
 #endif
@@ -951,7 +951,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #if LMC__SIMDE
 #define LMC__AVX2
-#define LMC__INLINE2 LMC__INLINE
+#define LMC__INLINE_AVX2 LMC__INLINE
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
@@ -1328,22 +1328,22 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* How the top byte of n elements is coded jointly with the `extra` top bits of the byte below it
- * (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
+/* How the top byte of n elements is coded jointly with the `joined_bits` top bits of the byte below
+ * it (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
  * from `packed_size` on, are in the others' free bits. */
 typedef struct lmc__joint {
-    unsigned extra;  /* 1 or 2; 0: not at all */
-    unsigned offset; /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
+    unsigned joined_bits; /* 1 or 2; 0: not at all */
+    unsigned offset;      /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
     size_t row, packed_size;
     const uint8_t *packed; /* the rest is for join_root */
     size_t first;          /* of its elements */
     uint8_t *high, *low;   /* lists of a strip */
 } lmc__joint;
 
-LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offset, size_t n)
+LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned joined_bits, unsigned offset, size_t n)
 {
-    const size_t rows = extra ? 8 / extra : 1;
-    joint->extra = extra;
+    const size_t rows = joined_bits ? 8 / joined_bits : 1;
+    joint->joined_bits = joined_bits;
     joint->offset = offset;
     joint->row = (n + rows - 1) / rows;
     joint->packed_size = joint->row * (rows - 1);
@@ -2697,23 +2697,23 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 
 #if LMC__AVX2_TEXT
 /* r[i] = p[i]; and back. */
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
+LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
+LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
 /* r[i] = row[i mod 16]. */
-LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
+LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
 }
 
 /* The 16 bytes at first, then those at second. */
-LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
 {
     return _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
@@ -2721,31 +2721,31 @@ LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *se
 }
 
 /* r[i] = v. */
-LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
 /* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
+LMC__INLINE_AVX2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 
 /* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte:
  * there are no shifts of bytes, so 16-bit lanes are shifted, and callers mask (fold_vec.inl). */
-LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
+LMC__INLINE_AVX2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
 {
     return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
 }
-LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
+LMC__INLINE_AVX2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
 {
     return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
 }
 
 /* r = (mask & a) | (~mask & b), bit by bit. */
-LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
 {
     return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
 }
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
-LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
     return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
@@ -2756,20 +2756,20 @@ LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
  * equality: v is at least from if it is the larger of the two. */
-LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
+LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
 }
 
 /* The same as bits: bit i of the result. */
-LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
 
 /* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
  * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
-LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
+LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
 {
     const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
                                           2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
@@ -2789,7 +2789,7 @@ LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
  *     in16     8 times none, 8 times 7          the same for the upper 8 of 16
  *
  * A shuffle gives 0 where its place has bit 7. */
-LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
+LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 {
     const char no = (char)0x80; /* a place that gives 0 */
     const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
@@ -2808,7 +2808,7 @@ LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
  * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
  * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
-LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
+LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
@@ -2822,13 +2822,13 @@ LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
  *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
  *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
  *     0xD8     a0 .. a7  a8 .. a15 | b0 .. b7    b8 .. b15  quarters 3 1 2 0, two bits each */
-LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 {
     const __m256i low = _mm256_set1_epi16(0xFF);
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
-LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
@@ -2837,7 +2837,7 @@ LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
  * both (0x20) and second the upper ones (0x31). */
-LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
     *first = _mm256_permute2x128_si256(low, high, 0x20);
@@ -2846,7 +2846,7 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
  * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
-LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
     case 1: {
@@ -2869,7 +2869,7 @@ LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 }
 
 /* The sign bit of each element, and no other bit. */
-LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
 {
     return width == 1   ? _mm256_set1_epi8((char)0x80)
            : width == 2 ? _mm256_set1_epi16((short)0x8000)
@@ -2879,7 +2879,7 @@ LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
 
 /* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
  * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
 {
     const __m256i zero = _mm256_setzero_si256();
     return width == 1   ? _mm256_cmpgt_epi8(zero, v)
@@ -2889,14 +2889,14 @@ LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
 }
 
 /* Element by element, modulo 2^(8 width). */
-LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
 {
     return width == 1   ? _mm256_add_epi8(a, b)
            : width == 2 ? _mm256_add_epi16(a, b)
            : width == 4 ? _mm256_add_epi32(a, b)
                         : _mm256_add_epi64(a, b);
 }
-LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
 {
     return width == 1   ? _mm256_sub_epi8(a, b)
            : width == 2 ? _mm256_sub_epi16(a, b)
@@ -2905,13 +2905,13 @@ LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
 }
 
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
-LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
+LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
 /* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
-LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
+LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }
@@ -2929,51 +2929,51 @@ LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
  * and masked loads and stores, which touch no byte whose bit is 0. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
-LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
-LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
 /* r[i] = v. */
-LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
+LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
+LMC__INLINE_AVX512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
 
 /* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
-LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
+LMC__INLINE_AVX512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
 {
     return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
 }
-LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
+LMC__INLINE_AVX512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
 {
     return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
 }
 
 /* r = (mask & a) | (~mask & b), bit by bit. 0xCA is the table of that function: bit 4 mask + 2 a +
  * b of it is the result for these three bits. */
-LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
 }
 
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
-LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
+LMC__INLINE_AVX512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
 {
     return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
 }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
  * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
-LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
 }
-LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. */
-LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
@@ -2982,7 +2982,7 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
 /* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
  * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
  * bytes are shifted as on AVX2. */
-LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
     case 1: {
@@ -3000,7 +3000,7 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 }
 
 /* The sign bit of each element, and no other bit. */
-LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
 {
     return width == 1   ? _mm512_set1_epi8((char)0x80)
            : width == 2 ? _mm512_set1_epi16((short)0x8000)
@@ -3010,7 +3010,7 @@ LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
 
 /* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
  * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
 {
     return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
            : width == 2 ? _mm512_srai_epi16(v, 15)
@@ -3019,14 +3019,14 @@ LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
 }
 
 /* Element by element, modulo 2^(8 width). */
-LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
 {
     return width == 1   ? _mm512_add_epi8(a, b)
            : width == 2 ? _mm512_add_epi16(a, b)
            : width == 4 ? _mm512_add_epi32(a, b)
                         : _mm512_add_epi64(a, b);
 }
-LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
 {
     return width == 1   ? _mm512_sub_epi8(a, b)
            : width == 2 ? _mm512_sub_epi16(a, b)
@@ -3113,7 +3113,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #if LMC__X86
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/residual_vec.inl -- */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
                                                int subtract)
@@ -3141,7 +3141,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/residual_vec.inl -- */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
                                                int subtract)
@@ -3289,7 +3289,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #if LMC__X86
 /* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
  * in each cycle. */
-LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
     c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
@@ -3302,7 +3302,7 @@ LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
  * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
  * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
  * for both. */
-LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
@@ -3349,7 +3349,7 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
  */
 
 /* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
-LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
+LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
                                           : vectors == 2 ? 1
@@ -3359,7 +3359,7 @@ LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
 }
 
 /* a folded onto b, in each of the four lanes */
-LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
 {
     return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00),
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
@@ -3367,13 +3367,13 @@ LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
 
 /* What a message's first vector is xored with, to continue from crc: the register is added to the
  * first 32 bits. */
-LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc)
+LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
 }
 
 /* The CRC of n vectors, one after the other. */
-LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
+LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
 {
     const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__crc_fold_last);
     __m512i sum = v[0], low;
@@ -3682,7 +3682,7 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #if LMC__X86
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 /* -- kernels/split_join_vec.inl -- */
 LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
@@ -3774,7 +3774,7 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
 
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 /* -- kernels/split_join_vec.inl -- */
 LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
 {
@@ -4121,7 +4121,7 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
 
 /* 32 bytes. The loop over rows is as long as the tree's symbols make it: none to a few for the
  * ranks of weights' exponents, which lie close together, up to 16 for a plane of all values. */
-LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
+LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
@@ -4152,7 +4152,7 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #if LMC__X86
 /* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. What
  * vpmovb2m takes is just that bit, so the bytes are the mask themselves. */
-LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
+LMC__INLINE_AVX512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
                   high = _mm512_permutex2var_epi8(table[2], v, table[3]);
@@ -4309,8 +4309,8 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 
 /* The 8 bytes in the lower or, if high, in the upper half of v, sorted by m: those of zeros, up to
  * 8, are stored from the lower half of x, those of ones from the upper half. */
-LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
-                                       __m128i v, int high, unsigned m)
+LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                           size_t n_right, __m128i v, int high, unsigned m)
 {
     const __m128i places = lmc__load_sort_places_avx2(m);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
@@ -4329,8 +4329,8 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
  * r1, r2, r3 are three independent popcounts of a longer and longer part of m, so that the eight
  * addresses do not form a chain. The only one from step to step is n_right. split_root uses this
  * step too. */
-LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
-                                             size_t n_right, __m256i v, uint32_t m)
+LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                                 size_t n_right, __m256i v, uint32_t m)
 {
     const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
     const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF),
@@ -4346,9 +4346,9 @@ LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size
  * that is not wanted from the step. The number on the left is i - n_right. The last step loads 32
  * bytes and stores as if all counted; only m is cut to the n - i that do, which also keeps what is
  * behind them from the right. Mask bytes go through `word`: mask + i / 8 may have fewer than 4. */
-LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                             const uint8_t *src, size_t n, unsigned split,
-                                             int want_left, int want_right)
+LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                 const uint8_t *src, size_t n, unsigned split,
+                                                 int want_left, int want_right)
 {
     const __m256i s = _mm256_set1_epi8((char)split);
     size_t i, n_right = 0;
@@ -4395,9 +4395,9 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  * A store may begin where the list ends and is of 64 bytes: all of the slack. The last step is a
  * copy of the loop's body, so that this needs no `valid`. In it the elements of slack are neither
  * in m nor in valid & ~m; they would do no harm on the left, behind its end. */
-LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                                 const uint8_t *src, size_t n, unsigned split,
-                                                 int want_left, int want_right)
+LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                     const uint8_t *src, size_t n, unsigned split,
+                                                     int want_left, int want_right)
 {
     const __m512i s = _mm512_set1_epi8((char)split);
     size_t i, n_right = 0, n_left = 0;
@@ -4599,8 +4599,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b.
  *
  * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
-LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l,
-                                          __m256i r, int left_list, int right_list)
+LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
+                                              __m256i l, __m256i r, int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -4618,8 +4618,9 @@ LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const ui
 
 /* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
  * only chain from step to step, a load, a popcount and an addition that do not wait for vectors. */
-LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                       lmc__side right, int left_list, int right_list)
+LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
+                                           lmc__side left, lmc__side right, int left_list,
+                                           int right_list)
 {
     const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -4653,8 +4654,9 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
  *     m                            0 1 0 0 1 1 0 1
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
-LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
-                                              __m512i l, __m512i r, int left_list, int right_list)
+LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
+                                                  __m512i l, __m512i r, int left_list,
+                                                  int right_list)
 {
     __m512i v = l;
     if (left_list) { /* the merge-masked form, which has no false dependency */
@@ -4667,9 +4669,9 @@ LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, cons
 
 /* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
  * has come to, so a load may begin at the list's end: all of the slack. */
-LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int left_list,
-                                           int right_list)
+LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                               lmc__side left, lmc__side right, int left_list,
+                                               int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -4797,8 +4799,8 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`,
  * which is constant for 2, 3 and 4. load_mask reads exactly: the last plane ends where input may
  * end. */
-LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                           const uint8_t *symbols, unsigned depth)
+LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                               const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i three = _mm256_set1_epi8(3);
@@ -4847,8 +4849,8 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
  * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
  * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
  * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
-LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
-                                               const uint8_t *symbols, unsigned depth)
+LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                                   const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m512i table = _mm512_maskz_loadu_epi8(
@@ -4998,12 +5000,12 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
 /* == kernels/fold.h =============================================================================== */
 
 /*
- * Joint coding (spec 7.4): the top byte of an element and the `extra` top bits of the byte below it
- * as one symbol. With extra = 2, of the two top bytes of n elements:
+ * Joint coding (spec 7.4): the top byte of an element and the `joined_bits` top bits of the byte
+ * below it as one symbol. With joined_bits = 2, of the two top bytes of n elements:
  *
  *     high  hhhhhhhh     low  xxllllll
  *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
- *     llllll, the packed bits, go to packed, which has 8 / extra - 1 rows:
+ *     llllll, the packed bits, go to packed, which has 8 / joined_bits - 1 rows:
  *
  *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
  *     packed, row 0   ..llllll ..llllll ...                              |
@@ -5012,8 +5014,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
  *                        3..2 in row 1, 5..4 in row 2
  *
- * A byte of packed has 8 - extra bits of an element of its own and, in the bits left, a field of
- * one of the last elements, those from packed_size on, of which there are at most `row`.
+ * A byte of packed has 8 - joined_bits bits of an element of its own and, in the bits left, a field
+ * of one of the last elements, those from packed_size on, of which there are at most `row`.
  *
  * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
  * number `first` on, whose symbols are at `symbols`. All rows are lists.
@@ -5022,11 +5024,12 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
 /* The packed bits of element i. */
 LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
 {
-    const unsigned extra = joint->extra;
+    const unsigned joined_bits = joint->joined_bits;
     unsigned b, v = 0;
-    if (i < joint->packed_size) return packed[i] & 255u >> extra;
-    for (b = 0; b < 8 - extra; b += extra)
-        v |= (unsigned)packed[b / extra * joint->row + i - joint->packed_size] >> (8 - extra) << b;
+    if (i < joint->packed_size) return packed[i] & 255u >> joined_bits;
+    for (b = 0; b < 8 - joined_bits; b += joined_bits)
+        v |= (unsigned)packed[b / joined_bits * joint->row + i - joint->packed_size] >>
+             (8 - joined_bits) << b;
     return v;
 }
 
@@ -5035,11 +5038,11 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
                              const uint8_t *packed, size_t first, size_t i, size_t n,
                              const lmc__joint *joint)
 {
-    const unsigned extra = joint->extra;
+    const unsigned joined_bits = joint->joined_bits;
     for (; i < n; i++) {
         const unsigned wide = joint->offset + symbols[i];
-        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
-        high[i] = (uint8_t)(wide >> extra);
+        low[i] = (uint8_t)(wide << (8 - joined_bits) | lmc__unpack(packed, first + i, joint));
+        high[i] = (uint8_t)(wide >> joined_bits);
     }
 }
 
@@ -5048,16 +5051,17 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
 static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                            const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
 {
-    const unsigned extra = joint->extra;
+    const unsigned joined_bits = joint->joined_bits;
     for (; i < n; i++) {
-        const unsigned rest = low[i] & 255u >> extra;
+        const unsigned rest = low[i] & 255u >> joined_bits;
         unsigned b;
-        symbols[i] = (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)joint->offset);
+        symbols[i] =
+            (uint8_t)((high[i] << joined_bits | low[i] >> (8 - joined_bits)) - (int)joint->offset);
         if (i < joint->packed_size) packed[i] = (uint8_t)rest;
         else
-            for (b = 0; b < 8 - extra; b += extra) {
-                uint8_t *const p = packed + b / extra * joint->row + i - joint->packed_size;
-                *p = (uint8_t)(*p | (rest >> b) << (8 - extra));
+            for (b = 0; b < 8 - joined_bits; b += joined_bits) {
+                uint8_t *const p = packed + b / joined_bits * joint->row + i - joint->packed_size;
+                *p = (uint8_t)(*p | (rest >> b) << (8 - joined_bits));
             }
     }
 }
@@ -5077,42 +5081,43 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
  *     LMC__STATIC_ISA   what its other functions begin with
  *
  * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
- * removes them. `extra` is a constant where these are inlined. The scalar tier has this text too,
- * for vectors of eight bytes. */
+ * removes them. `joined_bits` is a constant where these are inlined. The scalar tier has this text
+ * too, for vectors of eight bytes. */
 
 /* The packed bits of elements behind packed_size; packed: where the field of the first is in row
  * 0. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
+                                                  unsigned joined_bits)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra)
-        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
-                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
-                             r);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits)
+        r = LMC__ISA(select)(
+            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
+            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
     return r;
 }
 
 /* *high: symbols, *low: what was packed; to the bytes. s is the wide symbol modulo 256. The sum has
  * wrapped where it is below the offset's low byte: then the wide symbol's upper bits are one more
  * than the offset's. */
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
-                                           unsigned offset)
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
+                                           unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
-                            LMC__ISA(shl)(s, 8 - extra), *low);
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
+                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
 }
 
 /* The same backwards, from element `first` on: n_main of the elements are before packed_size. They
  * are made strip by strip, so any of the two parts may be empty. */
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned extra)
+                                           const lmc__joint *joint, unsigned joined_bits)
 {
     const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
     const size_t row = joint->row;
@@ -5120,15 +5125,15 @@ LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const ui
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
     lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
@@ -5139,62 +5144,64 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
                                       const uint8_t *packed, size_t first, size_t n,
                                       const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    if (joint->joined_bits == 1)
+        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
 
 #ifndef LMC_NO_ENCODER
 /* high and low to symbols: the low 8 bits of the wide symbol, less the offset modulo 256. That
- * tells which it is, for all wide symbols of a block lie in [offset, offset + 256). With extra = 2:
+ * tells which it is, for all wide symbols of a block lie in [offset, offset + 256). With
+ * joined_bits = 2:
  *
  *     high       hhhhhhhh     shl     hhhhhh..      (..: from a neighbour, not selected)
  *     low        xxllllll     shr     ......xx
  *     wide       hhhhhhxx     by a mask of the low 2 bits */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
+                                                unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
+        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
+                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
     return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
 }
 
 /* And back: the packed bits of low go to where unpack_tail finds them. */
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
+        uint8_t *const p = packed + b / joined_bits * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
         LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
     }
 }
 
 /* Elements before packed_size, then those behind it; each part in whole vectors, the rest one by
  * one. The second part's vectors are within each row: i - n_main + a vector is at most n -
- * packed_size, so at most `row`, and b / extra is at most the number of rows less one. Packed is
- * not a list: nothing behind packed_size is touched. symbols may be high, for a vector is read
+ * packed_size, so at most `row`, and b / joined_bits is at most the number of rows less one. Packed
+ * is not a list: nothing behind packed_size is touched. symbols may be high, for a vector is read
  * before it is written. */
 LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                          const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
     const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
     const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
         LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
     }
     lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
     }
     lmc__fold_rest(symbols, packed, high, low, i, n, joint);
 }
@@ -5202,7 +5209,7 @@ LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, cons
 LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                     const uint8_t *low, size_t n, const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
     else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 #endif /* LMC_NO_ENCODER */
@@ -5218,32 +5225,33 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
 #define LMC__INLINE_ISA LMC__INLINE
 #define LMC__STATIC_ISA static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
+                                                  unsigned joined_bits)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra)
-        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
-                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
-                             r);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits)
+        r = LMC__ISA(select)(
+            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
+            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
     return r;
 }
 
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
-                                           unsigned offset)
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
+                                           unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
-                            LMC__ISA(shl)(s, 8 - extra), *low);
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
+                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned extra)
+                                           const lmc__joint *joint, unsigned joined_bits)
 {
     const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
     const size_t row = joint->row;
@@ -5251,15 +5259,15 @@ LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const ui
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
     lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
@@ -5270,50 +5278,51 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
                                       const uint8_t *packed, size_t first, size_t n,
                                       const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    if (joint->joined_bits == 1)
+        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
 
 #ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
+                                                unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
+        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
+                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
     return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
 }
 
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
+        uint8_t *const p = packed + b / joined_bits * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
         LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
     }
 }
 
 LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                          const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
     const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
     const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
         LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
     }
     lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
     }
     lmc__fold_rest(symbols, packed, high, low, i, n, joint);
 }
@@ -5321,7 +5330,7 @@ LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, cons
 LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                     const uint8_t *low, size_t n, const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
     else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 #endif /* LMC_NO_ENCODER */
@@ -5335,35 +5344,36 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
 #if LMC__AVX2_TEXT
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #define LMC__STATIC_ISA LMC__AVX2 static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
+                                                  unsigned joined_bits)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra)
-        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
-                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
-                             r);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits)
+        r = LMC__ISA(select)(
+            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
+            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
     return r;
 }
 
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
-                                           unsigned offset)
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
+                                           unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
-                            LMC__ISA(shl)(s, 8 - extra), *low);
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
+                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned extra)
+                                           const lmc__joint *joint, unsigned joined_bits)
 {
     const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
     const size_t row = joint->row;
@@ -5371,15 +5381,15 @@ LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const ui
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
     lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
@@ -5390,50 +5400,51 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
                                       const uint8_t *packed, size_t first, size_t n,
                                       const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    if (joint->joined_bits == 1)
+        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
 
 #ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
+                                                unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
+        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
+                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
     return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
 }
 
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
+        uint8_t *const p = packed + b / joined_bits * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
         LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
     }
 }
 
 LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                          const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
     const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
     const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
         LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
     }
     lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
     }
     lmc__fold_rest(symbols, packed, high, low, i, n, joint);
 }
@@ -5441,7 +5452,7 @@ LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, cons
 LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                     const uint8_t *low, size_t n, const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
     else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 #endif /* LMC_NO_ENCODER */
@@ -5455,35 +5466,36 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
 #if LMC__X86
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 #define LMC__STATIC_ISA LMC__AVX512 static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row,
+                                                  unsigned joined_bits)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra)
-        r = LMC__ISA(select)(LMC__ISA(splat)(((1u << extra) - 1) << b),
-                             LMC__ISA(shr)(LMC__ISA(load)(packed + b / extra * row), 8 - extra - b),
-                             r);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits)
+        r = LMC__ISA(select)(
+            LMC__ISA(splat)(((1u << joined_bits) - 1) << b),
+            LMC__ISA(shr)(LMC__ISA(load)(packed + b / joined_bits * row), 8 - joined_bits - b), r);
     return r;
 }
 
-LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, unsigned extra,
-                                           unsigned offset)
+LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low,
+                                           unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR from = LMC__ISA(splat)(offset & 255), s = LMC__ISA(add)(*high, from);
-    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - extra)) & 255),
-                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - extra)) & 255);
-    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> extra), LMC__ISA(shr)(s, extra),
+    const LMC__VECTOR lower = LMC__ISA(splat)((offset >> 8 << (8 - joined_bits)) & 255),
+                      upper = LMC__ISA(splat)((((offset >> 8) + 1) << (8 - joined_bits)) & 255);
+    *high = LMC__ISA(select)(LMC__ISA(splat)(255u >> joined_bits), LMC__ISA(shr)(s, joined_bits),
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
-    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
-                            LMC__ISA(shl)(s, 8 - extra), *low);
+    *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - joined_bits)) & 255),
+                            LMC__ISA(shl)(s, 8 - joined_bits), *low);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
-                                           const lmc__joint *joint, unsigned extra)
+                                           const lmc__joint *joint, unsigned joined_bits)
 {
     const size_t size = joint->packed_size, n_main = first < size ? lmc__min(n, size - first) : 0;
     const size_t row = joint->row;
@@ -5491,15 +5503,15 @@ LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const ui
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i), l = LMC__ISA(load)(packed + first + i);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
     lmc__unfold_rest(high, low, symbols, packed, first, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         LMC__VECTOR h = LMC__ISA(load)(symbols + i),
-                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, extra);
-        LMC__ISA(unfold_step)(&h, &l, extra, offset);
+                    l = LMC__ISA(unpack_tail)(packed + (first + i - size), row, joined_bits);
+        LMC__ISA(unfold_step)(&h, &l, joined_bits, offset);
         LMC__ISA(store)(high + i, h);
         LMC__ISA(store)(low + i, l);
     }
@@ -5510,50 +5522,51 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
                                       const uint8_t *packed, size_t first, size_t n,
                                       const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
+    if (joint->joined_bits == 1)
+        LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
 
 #ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low,
+                                                unsigned joined_bits, unsigned offset)
 {
     const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
+        LMC__ISA(select)(LMC__ISA(splat)((1u << joined_bits) - 1),
+                         LMC__ISA(shr)(low, 8 - joined_bits), LMC__ISA(shl)(high, joined_bits));
     return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
 }
 
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - joined_bits)) & 255);
     unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+    for (b = 0; b < 8 - joined_bits; b += joined_bits) {
+        uint8_t *const p = packed + b / joined_bits * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - joined_bits - b);
         LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
     }
 }
 
 LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                          const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
+                                         unsigned joined_bits)
 {
     const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
     const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> joined_bits), zero = LMC__ISA(splat)(0);
     size_t i;
     for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
         LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
     }
     lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
     for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
         const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, joined_bits, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, joined_bits);
     }
     lmc__fold_rest(symbols, packed, high, low, i, n, joint);
 }
@@ -5561,7 +5574,7 @@ LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, cons
 LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                                     const uint8_t *low, size_t n, const lmc__joint *joint)
 {
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    if (joint->joined_bits == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
     else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 #endif /* LMC_NO_ENCODER */
@@ -5617,8 +5630,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
  * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
-#define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
-#define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
+#define LMC__LOOP_AVX2 static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP_AVX512 static __attribute__((noinline)) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
@@ -5627,7 +5640,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
  * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
  * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
  * no access: where the data ends before that page, it does no harm. */
-LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
+LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
@@ -5639,8 +5652,8 @@ LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 
 /* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
  * block. */
-LMC__INLINE512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n, unsigned width,
-                                            unsigned p)
+LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
+                                                unsigned width, unsigned p)
 {
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
@@ -5653,7 +5666,8 @@ LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 }
 
 /* Fetches the share of the 64 elements from number i on, line by line. */
-LMC__INLINE512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i, size_t per_element)
+LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
+                                               size_t per_element)
 {
     const size_t end = lmc__min((i + 64) * per_element, streaming.next_size);
     size_t at;
@@ -5678,7 +5692,7 @@ typedef struct lmc__streamer_avx512 {
     __m512i shift, last; /* places of a line's bytes in the two vectors; the vector before */
 } lmc__streamer_avx512;
 
-LMC__INLINE512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
+LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
 {
     lmc__streamer_avx512 s;
     s.head = (unsigned)((0 - (uintptr_t)dst) & 63);
@@ -5688,8 +5702,8 @@ LMC__INLINE512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
 }
 
 /* The next vector of dst, which is at `at`. */
-LMC__INLINE512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
-                                       int is_first)
+LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
+                                           int is_first)
 {
     if (is_first) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << s->head) - 1, v);
     else
@@ -5699,7 +5713,7 @@ LMC__INLINE512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m
 }
 
 /* The last 64 - head bytes before `end`, where the next vector would be. */
-LMC__INLINE512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
+LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
@@ -5796,10 +5810,10 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
  * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
  * of the next strip. */
-LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
-                                                     const lmc__parted *root, const uint8_t *src,
-                                                     size_t n, unsigned width, int rotate,
-                                                     int has_root)
+LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
+                                                         const lmc__parted *root,
+                                                         const uint8_t *src, size_t n,
+                                                         unsigned width, int rotate, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
@@ -5849,7 +5863,7 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
 /* Whether there is a root is a constant, so that the loop without one has its registers free.
  * rotate is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
+    LMC__LOOP_AVX2 lmc__progress lmc__split_root_##width##_avx2(                                   \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \
@@ -5888,10 +5902,11 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc_
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that once,
  * then 0, which is cheaper than a first step of its own. */
-LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
-                                                         const lmc__parted *root,
-                                                         const uint8_t *src, size_t n,
-                                                         unsigned width, int rotate, int has_root)
+LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
+                                                             const lmc__parted *root,
+                                                             const uint8_t *src, size_t n,
+                                                             unsigned width, int rotate,
+                                                             int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
@@ -5953,7 +5968,7 @@ LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *plan
 }
 
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP512 lmc__progress lmc__split_root_##width##_avx512(                                   \
+    LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \
@@ -6113,7 +6128,8 @@ typedef struct lmc__side_cursor {
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
  * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
-LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, uint8_t constant[32])
+LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
+                                                      uint8_t constant[32])
 {
     lmc__side_cursor cursor;
     lmc__store_avx2(constant, lmc__splat_avx2(side.value));
@@ -6124,8 +6140,8 @@ LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, u
 
 /* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
  * `head` bytes into a buffer. */
-LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
-                                        unsigned width)
+LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
+                                            unsigned width)
 {
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) _mm256_stream_si256(
@@ -6134,11 +6150,11 @@ LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_
 
 /* All whole strips, of which there is one at least; the root, if any, is the top plane, and there
  * is no joint. */
-LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
-                                                    const lmc__join_source *source, size_t n,
-                                                    unsigned width, int rotate,
-                                                    lmc__streaming streaming,
-                                                    lmc__strip_buffers *buffers)
+LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
+                                                        const lmc__join_source *source, size_t n,
+                                                        unsigned width, int rotate,
+                                                        lmc__streaming streaming,
+                                                        lmc__strip_buffers *buffers)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
     const lmc__merged *const root = source->root;
@@ -6230,7 +6246,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 /* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
  * across packed_size, which is no multiple of 64, each is looked up: once a block at most. A step
  * is whole, i + 64 <= n, so the last case reads 64 bytes of each row that are there (fold.h). */
-LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
+LMC__INLINE_AVX512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
 {
     const uint8_t *const packed = joint->packed;
     const size_t packed_size = joint->packed_size;
@@ -6238,8 +6254,9 @@ LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i
     unsigned p;
     if (i + 64 <= packed_size) return lmc__load_avx512(packed + i);
     if (i >= packed_size)
-        return joint->extra == 1 ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
-                                 : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
+        return joint->joined_bits == 1
+                   ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
+                   : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
     for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(packed, i + p, joint);
     return lmc__load_avx512(bytes);
 }
@@ -6253,11 +6270,11 @@ LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
  * vector by vector, hence behind the rotation. */
-LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
-                                                        const lmc__join_source *source, size_t n,
-                                                        unsigned width, int rotate,
-                                                        lmc__streaming streaming, int streams,
-                                                        int has_root, int has_joint)
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
+                                                            const lmc__join_source *source,
+                                                            size_t n, unsigned width, int rotate,
+                                                            lmc__streaming streaming, int streams,
+                                                            int has_root, int has_joint)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__merged *const root = has_root ? source->root : NULL;
@@ -6294,7 +6311,8 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
         }
         if (width >= 2 && has_joint) {
             v[width - 2] = lmc__load_packed_avx512(joint, i);
-            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->extra, joint->offset);
+            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->joined_bits,
+                                    joint->offset);
         }
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
@@ -6326,7 +6344,7 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
                                has_joint)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
-    LMC__LOOP512 lmc__progress lmc__join_root_##w##_avx512(                                        \
+    LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
         const unsigned width = w;                                                                  \
@@ -6549,7 +6567,7 @@ static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC
 #if LMC__X86
 /* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
  * elements across the halves, so keys stand as the planes' bytes do after a split. */
-LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 {
     __m256i v[8];
     unsigned p;
@@ -6565,8 +6583,8 @@ LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 }
 
 /* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
-LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
-                                        const lmc__grouping *grouping)
+LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
+                                            const lmc__grouping *grouping)
 {
     unsigned c;
     for (c = 0; c + 1 < grouping->n_classes; c++)
@@ -6578,9 +6596,10 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
  * multiple of 32 elements, so a loop ends with a whole step; what is left is less than 32, and the
  * CRC goes on over it. Each class has a counter of its own, so the chains from step to step are of
  * one addition each. */
-LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                   const uint8_t *base, size_t n, unsigned width,
-                                                   const lmc__grouping *grouping)
+LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
+                                                       const lmc__grouping *grouping)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     const unsigned n_classes = grouping->n_classes;
@@ -6626,7 +6645,7 @@ LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
-LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 {
     __m512i v[8];
     unsigned p;
@@ -6642,8 +6661,8 @@ LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 }
 
 /* As on NEON. */
-LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
-                                            const lmc__grouping *grouping)
+LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
+                                                const lmc__grouping *grouping)
 {
     unsigned c;
     for (c = 0; c + 1 < grouping->n_classes; c++)
@@ -6655,10 +6674,10 @@ LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
  * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
  * and cmpgt is as cheap as cmple: so here the elements *above* each class are counted.
  * above[n_classes - 1] stays 0, and all of the i elements are above "class -1". */
-LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping)
+LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                           const uint8_t *base, size_t n,
+                                                           unsigned width,
+                                                           const lmc__grouping *grouping)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
@@ -6923,7 +6942,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *class
  * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
  * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
  * lmc__behind and ends in its 24 bytes. */
-LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
+LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
     const __m128i behind =
@@ -6946,9 +6965,9 @@ LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
  * otherwise load each row's address again after each store. */
-LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
-                                       const lmc__delta_block *block, unsigned width,
-                                       lmc__delta_progress *done)
+LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
+                                           const lmc__delta_block *block, unsigned width,
+                                           lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
@@ -7015,9 +7034,9 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
 
 /* subtract is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src,     \
-                                              const lmc__delta_block *block,                       \
-                                              lmc__delta_progress *done)                           \
+    LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
+                                                  const lmc__delta_block *block,                   \
+                                                  lmc__delta_progress *done)                       \
     {                                                                                              \
         lmc__group_loop_avx2(classes, src, block, width, done);                                    \
     }
@@ -7054,9 +7073,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__clas
  *
  * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
  * All places are below 64, and a store of 32 bytes suffices for as many elements. */
-LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
-                                           const lmc__delta_block *block, unsigned width,
-                                           lmc__delta_progress *done)
+LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
+                                               const lmc__delta_block *block, unsigned width,
+                                               lmc__delta_progress *done)
 {
     const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
     const lmc__grouping *const grouping = block->grouping;
@@ -7119,11 +7138,12 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP512, strip.h); subtract is tested once a step, as above. */
+/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as above.
+ */
 #define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP512 void lmc__group_##width##_avx512(const lmc__classes *classes, const uint8_t *src, \
-                                                  const lmc__delta_block *block,                   \
-                                                  lmc__delta_progress *done)                       \
+    LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
+        const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
+        lmc__delta_progress *done)                                                                 \
     {                                                                                              \
         lmc__group_loop_avx512(classes, src, block, width, done);                                  \
     }
@@ -7378,9 +7398,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
  * wants bytes in memory, in four lanes, of which the last is made last. */
-LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
-                                         const lmc__delta_block *block, unsigned width,
-                                         lmc__delta_progress *done)
+LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
+                                             const lmc__delta_block *block, unsigned width,
+                                             lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
@@ -7455,12 +7475,12 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width, not inlined into one (LMC__LOOP2, strip.h); what they leave over,
+/* A function for each width, not inlined into one (LMC__LOOP_AVX2, strip.h); what they leave over,
  * fewer than 32 elements, goes through the definition. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,           \
-                                                const lmc__delta_block *block,                     \
-                                                lmc__delta_progress *done)                         \
+    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
+                                                    const lmc__delta_block *block,                 \
+                                                    lmc__delta_progress *done)                     \
     {                                                                                              \
         lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
     }
@@ -7501,9 +7521,10 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
  *     v after      x A x x B x C x ...
  *
  * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
-LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
-                                             const lmc__delta_block *block, unsigned width,
-                                             lmc__streaming streaming, lmc__delta_progress *done)
+LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+                                                 const lmc__delta_block *block, unsigned width,
+                                                 lmc__streaming streaming,
+                                                 lmc__delta_progress *done)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
@@ -7579,7 +7600,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
 
 /* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP512 void lmc__ungroup_##width##_avx512(                                               \
+    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
         uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
         lmc__streaming streaming, lmc__delta_progress *done)                                       \
     {                                                                                              \
@@ -8234,7 +8255,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
 #if LMC__X86
 #define LMC__LANES 8
 #define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #define LMC__STATIC_ISA LMC__AVX2 static
 /* -- kernels/grids_vec.inl -- */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
@@ -8489,7 +8510,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
 
 #define LMC__LANES 16
 #define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 #define LMC__STATIC_ISA LMC__AVX512 static
 /* -- kernels/grids_vec.inl -- */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
@@ -10672,8 +10693,9 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     return 1;
 }
 
-/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. joint->extra is
- * 0 before, and stays so where planes are coded each by itself. Returns 0 as above. */
+/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree.
+ * joint->joined_bits is 0 before, and stays so where planes are coded each by itself. Returns 0 as
+ * above. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block,
                               lmc__joint *joint)
 {
@@ -10800,13 +10822,13 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__split_block split;
     unsigned p, n_leading = 0; /* raw planes before the first other one */
 
-    joint->extra = 0;
+    joint->joined_bits = 0;
     if (spare == NULL || !lmc__choose_planes(e, choice, block, joint)) return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
     if (n_leading == width) return 0;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * width - 1);
-    if (joint->extra) {
+    if (joint->joined_bits) {
         if (e->end - e->out < 2) return 0;
         lmc__store16(e->out, (uint16_t)joint->offset);
         e->out += 2;
@@ -10820,7 +10842,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
         if (split.planes.row[p] == NULL) return 0;
     }
-    if (choice[top] == LMC__CHOOSE_TREE && !joint->extra &&
+    if (choice[top] == LMC__CHOOSE_TREE && !joint->joined_bits &&
         !lmc__begin_root(e, &split, &plans[top]))
         return 0;
     crcs->content = lmc__split_planes(e->k, &split);
@@ -10836,8 +10858,9 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
         put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
                                split.planes.row[p], is_root ? split.root_spare : spare, n);
         if (put == LMC__PUT_SPOILED) {
-            if (joint->extra && p == top) return 0; /* dst is too small: see lmc__choose_joint */
-            if (p == top) split.has_root = 0;       /* now its row is wanted */
+            if (joint->joined_bits && p == top)
+                return 0;                     /* dst is too small: see lmc__choose_joint */
+            if (p == top) split.has_root = 0; /* now its row is wanted */
             (void)lmc__split_planes(e->k, &split);
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
@@ -11363,7 +11386,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
     coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
-    coding->joint = joint.extra;
+    coding->joint = joint.joined_bits;
     if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
     e->stack.top = top;
 }

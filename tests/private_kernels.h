@@ -368,9 +368,9 @@ static void test_joint_join(const lmc__kernels *k, uint64_t *seed, const uint8_t
 /* All counts; random windows of wide symbols; unfolded in pieces of any size. */
 static void test_joint(const lmc__kernels *k, uint64_t *seed)
 {
-    unsigned extra;
+    unsigned joined_bits;
     size_t n, i;
-    for (extra = 1; extra <= 2; extra++)
+    for (joined_bits = 1; joined_bits <= 2; joined_bits++)
         for (n = 1; n < MAX_N; n += n < 300 ? 1 : 37) {
             uint8_t *const high = t_tail(&guard_a, 2 * (MAX_N + LMC__PAD)), *const low = high +
                                                                                          MAX_N +
@@ -380,35 +380,37 @@ static void test_joint(const lmc__kernels *k, uint64_t *seed)
                                                                                      MAX_N +
                                                                                      LMC__PAD;
             uint8_t *const symbols = t_tail(&guard_c, 2 * MAX_N + LMC__PAD);
-            const unsigned offset = (unsigned)t_below(seed, 256u << extra), rows = 8 / extra;
+            const unsigned offset = (unsigned)t_below(seed, 256u << joined_bits),
+                           rows = 8 / joined_bits;
             const size_t row = (n + rows - 1) / rows;
             uint8_t expected[MAX_N + 8], *exact;
             lmc__joint joint;
             int ok = 1;
-            lmc__set_joint(&joint, extra, offset, n);
+            lmc__set_joint(&joint, joined_bits, offset, n);
             CHECK(joint.packed_size == row * (rows - 1));
             exact = t_tail(&guard_c, joint.packed_size);
             memset(expected, 0, sizeof expected);
             memset(exact, 0, joint.packed_size);
             for (i = 0; i < n; i++) {
                 const unsigned wide = offset + (unsigned)t_below(seed, 256),
-                               rest = (unsigned)t_below(seed, 256u >> extra);
+                               rest = (unsigned)t_below(seed, 256u >> joined_bits);
                 unsigned b;
-                high[i] = (uint8_t)(wide >> extra);
-                low[i] = (uint8_t)(wide << (8 - extra) | rest);
+                high[i] = (uint8_t)(wide >> joined_bits);
+                low[i] = (uint8_t)(wide << (8 - joined_bits) | rest);
                 if (i < joint.packed_size) expected[i] |= (uint8_t)rest;
                 else
                     for (b = 0; b + 1 < rows; b++)
                         expected[b * row + i - joint.packed_size] |=
-                            (uint8_t)(rest >> b * extra << (8 - extra));
+                            (uint8_t)(rest >> b * joined_bits << (8 - joined_bits));
             }
-            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), extra, offset,
+            t_note("%s, joint %u, offset %u, n %lu", lmc_tier_name(k->tier), joined_bits, offset,
                    (unsigned long)n);
             k->fold(symbols, exact, high, low, n, &joint);
             CHECK(memcmp(exact, expected, joint.packed_size) == 0);
             for (i = 0; i < n; i++)
-                ok &= symbols[i] ==
-                      (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)offset);
+                ok &=
+                    symbols[i] ==
+                    (uint8_t)((high[i] << joined_bits | low[i] >> (8 - joined_bits)) - (int)offset);
             CHECK(ok);
             memset(high_back, 0xEE, n);
             memset(low_back, 0xEE, n);

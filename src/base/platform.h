@@ -87,8 +87,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
-#define LMC__INLINE2 static inline __attribute__((always_inline)) LMC__AVX2
-#define LMC__INLINE512 static inline __attribute__((always_inline)) LMC__AVX512
+#define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
+#define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
 #define LMC__X86 0
 #endif
@@ -113,7 +113,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #if LMC__SIMDE
 #define LMC__AVX2
-#define LMC__INLINE2 LMC__INLINE
+#define LMC__INLINE_AVX2 LMC__INLINE
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 

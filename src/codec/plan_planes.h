@@ -148,8 +148,9 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     return 1;
 }
 
-/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. joint->extra is
- * 0 before, and stays so where planes are coded each by itself. Returns 0 as above. */
+/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree.
+ * joint->joined_bits is 0 before, and stays so where planes are coded each by itself. Returns 0 as
+ * above. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block,
                               lmc__joint *joint)
 {

@@ -46,7 +46,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
     coding->payload_size = lmc__put_planes(e, dst, cap, block, &joint, &coding->crcs, &has_crc);
-    coding->joint = joint.extra;
+    coding->joint = joint.joined_bits;
     if (!has_crc) coding->crcs.content = e->k->crc32c(0, block->src, block->n * block->width);
     e->stack.top = top;
 }

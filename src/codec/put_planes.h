@@ -116,13 +116,13 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__split_block split;
     unsigned p, n_leading = 0; /* raw planes before the first other one */
 
-    joint->extra = 0;
+    joint->joined_bits = 0;
     if (spare == NULL || !lmc__choose_planes(e, choice, block, joint)) return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
     if (n_leading == width) return 0;
     e->out = dst;
     e->end = dst + lmc__min(cap, n * width - 1);
-    if (joint->extra) {
+    if (joint->joined_bits) {
         if (e->end - e->out < 2) return 0;
         lmc__store16(e->out, (uint16_t)joint->offset);
         e->out += 2;
@@ -136,7 +136,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
         if (split.planes.row[p] == NULL) return 0;
     }
-    if (choice[top] == LMC__CHOOSE_TREE && !joint->extra &&
+    if (choice[top] == LMC__CHOOSE_TREE && !joint->joined_bits &&
         !lmc__begin_root(e, &split, &plans[top]))
         return 0;
     crcs->content = lmc__split_planes(e->k, &split);
@@ -152,8 +152,9 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
         put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
                                split.planes.row[p], is_root ? split.root_spare : spare, n);
         if (put == LMC__PUT_SPOILED) {
-            if (joint->extra && p == top) return 0; /* dst is too small: see lmc__choose_joint */
-            if (p == top) split.has_root = 0;       /* now its row is wanted */
+            if (joint->joined_bits && p == top)
+                return 0;                     /* dst is too small: see lmc__choose_joint */
+            if (p == top) split.has_root = 0; /* now its row is wanted */
             (void)lmc__split_planes(e->k, &split);
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }

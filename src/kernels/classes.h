@@ -196,7 +196,7 @@ static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC
 #if LMC__X86
 /* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
  * elements across the halves, so keys stand as the planes' bytes do after a split. */
-LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 {
     __m256i v[8];
     unsigned p;
@@ -212,8 +212,8 @@ LMC__INLINE2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
 }
 
 /* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
-LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
-                                        const lmc__grouping *grouping)
+LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
+                                            const lmc__grouping *grouping)
 {
     unsigned c;
     for (c = 0; c + 1 < grouping->n_classes; c++)
@@ -225,9 +225,10 @@ LMC__INLINE2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
  * multiple of 32 elements, so a loop ends with a whole step; what is left is less than 32, and the
  * CRC goes on over it. Each class has a counter of its own, so the chains from step to step are of
  * one addition each. */
-LMC__INLINE2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                   const uint8_t *base, size_t n, unsigned width,
-                                                   const lmc__grouping *grouping)
+LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
+                                                       const uint8_t *base, size_t n,
+                                                       unsigned width,
+                                                       const lmc__grouping *grouping)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     const unsigned n_classes = grouping->n_classes;
@@ -273,7 +274,7 @@ LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
-LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 {
     __m512i v[8];
     unsigned p;
@@ -289,8 +290,8 @@ LMC__INLINE512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
 }
 
 /* As on NEON. */
-LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
-                                            const lmc__grouping *grouping)
+LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
+                                                const lmc__grouping *grouping)
 {
     unsigned c;
     for (c = 0; c + 1 < grouping->n_classes; c++)
@@ -302,10 +303,10 @@ LMC__INLINE512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
  * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
  * and cmpgt is as cheap as cmple: so here the elements *above* each class are counted.
  * above[n_classes - 1] stays 0, and all of the i elements are above "class -1". */
-LMC__INLINE512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping)
+LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                           const uint8_t *base, size_t n,
+                                                           unsigned width,
+                                                           const lmc__grouping *grouping)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;

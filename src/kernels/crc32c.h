@@ -125,7 +125,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #if LMC__X86
 /* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
  * in each cycle. */
-LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
     c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
@@ -138,7 +138,7 @@ LMC__INLINE2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
  * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
  * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
  * for both. */
-LMC__INLINE2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
@@ -185,7 +185,7 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
  */
 
 /* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
-LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
+LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
                                           : vectors == 2 ? 1
@@ -195,7 +195,7 @@ LMC__INLINE512 __m512i lmc__crc_factor(unsigned vectors)
 }
 
 /* a folded onto b, in each of the four lanes */
-LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
 {
     return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(a, k, 0x00),
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
@@ -203,13 +203,13 @@ LMC__INLINE512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
 
 /* What a message's first vector is xored with, to continue from crc: the register is added to the
  * first 32 bits. */
-LMC__INLINE512 __m512i lmc__crc_start(uint32_t crc)
+LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
 }
 
 /* The CRC of n vectors, one after the other. */
-LMC__INLINE512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
+LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
 {
     const __m512i k64 = lmc__crc_factor(1), last = _mm512_loadu_si512(lmc__crc_fold_last);
     __m512i sum = v[0], low;

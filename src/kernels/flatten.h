@@ -96,8 +96,8 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`,
  * which is constant for 2, 3 and 4. load_mask reads exactly: the last plane ends where input may
  * end. */
-LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                           const uint8_t *symbols, unsigned depth)
+LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
+                                               const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i three = _mm256_set1_epi8(3);
@@ -146,8 +146,8 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
  * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
  * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
  * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
-LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
-                                               const uint8_t *symbols, unsigned depth)
+LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
+                                                   const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m512i table = _mm512_maskz_loadu_epi8(

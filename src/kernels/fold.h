@@ -8,12 +8,12 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * Joint coding (spec 7.4): the top byte of an element and the `extra` top bits of the byte below it
- * as one symbol. With extra = 2, of the two top bytes of n elements:
+ * Joint coding (spec 7.4): the top byte of an element and the `joined_bits` top bits of the byte
+ * below it as one symbol. With joined_bits = 2, of the two top bytes of n elements:
  *
  *     high  hhhhhhhh     low  xxllllll
  *     the wide symbol is hhhhhhhhxx; less joint->offset, modulo 256, it goes to symbols
- *     llllll, the packed bits, go to packed, which has 8 / extra - 1 rows:
+ *     llllll, the packed bits, go to packed, which has 8 / joined_bits - 1 rows:
  *
  *     element           0      1   ...  row-1     row  row+1  ...       packed_size ...  n-1
  *     packed, row 0   ..llllll ..llllll ...                              |
@@ -22,8 +22,8 @@
  *                     '' the fields of an element behind packed_size: its bits 1..0 in row 0,
  *                        3..2 in row 1, 5..4 in row 2
  *
- * A byte of packed has 8 - extra bits of an element of its own and, in the bits left, a field of
- * one of the last elements, those from packed_size on, of which there are at most `row`.
+ * A byte of packed has 8 - joined_bits bits of an element of its own and, in the bits left, a field
+ * of one of the last elements, those from packed_size on, of which there are at most `row`.
  *
  * fold: packed is zero before; symbols == high is legal. unfold: the inverse, of n elements from
  * number `first` on, whose symbols are at `symbols`. All rows are lists.
@@ -32,11 +32,12 @@
 /* The packed bits of element i. */
 LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joint *joint)
 {
-    const unsigned extra = joint->extra;
+    const unsigned joined_bits = joint->joined_bits;
     unsigned b, v = 0;
-    if (i < joint->packed_size) return packed[i] & 255u >> extra;
-    for (b = 0; b < 8 - extra; b += extra)
-        v |= (unsigned)packed[b / extra * joint->row + i - joint->packed_size] >> (8 - extra) << b;
+    if (i < joint->packed_size) return packed[i] & 255u >> joined_bits;
+    for (b = 0; b < 8 - joined_bits; b += joined_bits)
+        v |= (unsigned)packed[b / joined_bits * joint->row + i - joint->packed_size] >>
+             (8 - joined_bits) << b;
     return v;
 }
 
@@ -45,11 +46,11 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
                              const uint8_t *packed, size_t first, size_t i, size_t n,
                              const lmc__joint *joint)
 {
-    const unsigned extra = joint->extra;
+    const unsigned joined_bits = joint->joined_bits;
     for (; i < n; i++) {
         const unsigned wide = joint->offset + symbols[i];
-        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
-        high[i] = (uint8_t)(wide >> extra);
+        low[i] = (uint8_t)(wide << (8 - joined_bits) | lmc__unpack(packed, first + i, joint));
+        high[i] = (uint8_t)(wide >> joined_bits);
     }
 }
 
@@ -58,16 +59,17 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
 static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                            const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
 {
-    const unsigned extra = joint->extra;
+    const unsigned joined_bits = joint->joined_bits;
     for (; i < n; i++) {
-        const unsigned rest = low[i] & 255u >> extra;
+        const unsigned rest = low[i] & 255u >> joined_bits;
         unsigned b;
-        symbols[i] = (uint8_t)((high[i] << extra | low[i] >> (8 - extra)) - (int)joint->offset);
+        symbols[i] =
+            (uint8_t)((high[i] << joined_bits | low[i] >> (8 - joined_bits)) - (int)joint->offset);
         if (i < joint->packed_size) packed[i] = (uint8_t)rest;
         else
-            for (b = 0; b < 8 - extra; b += extra) {
-                uint8_t *const p = packed + b / extra * joint->row + i - joint->packed_size;
-                *p = (uint8_t)(*p | (rest >> b) << (8 - extra));
+            for (b = 0; b < 8 - joined_bits; b += joined_bits) {
+                uint8_t *const p = packed + b / joined_bits * joint->row + i - joint->packed_size;
+                *p = (uint8_t)(*p | (rest >> b) << (8 - joined_bits));
             }
     }
 }
@@ -91,7 +93,7 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
 #if LMC__AVX2_TEXT
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #define LMC__STATIC_ISA LMC__AVX2 static
 #include "kernels/fold_vec.inl"
 #endif
@@ -99,7 +101,7 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
 #if LMC__X86
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 #define LMC__STATIC_ISA LMC__AVX512 static
 #include "kernels/fold_vec.inl"
 #endif

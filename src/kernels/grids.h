@@ -307,13 +307,13 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 #if LMC__X86
 #define LMC__LANES 8
 #define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #define LMC__STATIC_ISA LMC__AVX2 static
 #include "kernels/grids_vec.inl"
 
 #define LMC__LANES 16
 #define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 #define LMC__STATIC_ISA LMC__AVX512 static
 #include "kernels/grids_vec.inl"
 

@@ -228,7 +228,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, const lmc__classes *class
  * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
  * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
  * lmc__behind and ends in its 24 bytes. */
-LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
+LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
     const __m128i behind =
@@ -251,9 +251,9 @@ LMC__INLINE2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
  * otherwise load each row's address again after each store. */
-LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
-                                       const lmc__delta_block *block, unsigned width,
-                                       lmc__delta_progress *done)
+LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
+                                           const lmc__delta_block *block, unsigned width,
+                                           lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
@@ -320,9 +320,9 @@ LMC__INLINE2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_
 
 /* subtract is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src,     \
-                                              const lmc__delta_block *block,                       \
-                                              lmc__delta_progress *done)                           \
+    LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
+                                                  const lmc__delta_block *block,                   \
+                                                  lmc__delta_progress *done)                       \
     {                                                                                              \
         lmc__group_loop_avx2(classes, src, block, width, done);                                    \
     }
@@ -359,9 +359,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, const lmc__clas
  *
  * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
  * All places are below 64, and a store of 32 bytes suffices for as many elements. */
-LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
-                                           const lmc__delta_block *block, unsigned width,
-                                           lmc__delta_progress *done)
+LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
+                                               const lmc__delta_block *block, unsigned width,
+                                               lmc__delta_progress *done)
 {
     const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
     const lmc__grouping *const grouping = block->grouping;
@@ -424,11 +424,12 @@ LMC__INLINE512 void lmc__group_loop_avx512(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP512, strip.h); subtract is tested once a step, as above. */
+/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as above.
+ */
 #define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP512 void lmc__group_##width##_avx512(const lmc__classes *classes, const uint8_t *src, \
-                                                  const lmc__delta_block *block,                   \
-                                                  lmc__delta_progress *done)                       \
+    LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
+        const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
+        lmc__delta_progress *done)                                                                 \
     {                                                                                              \
         lmc__group_loop_avx512(classes, src, block, width, done);                                  \
     }

@@ -140,7 +140,8 @@ typedef struct lmc__side_cursor {
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
  * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
-LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, uint8_t constant[32])
+LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
+                                                      uint8_t constant[32])
 {
     lmc__side_cursor cursor;
     lmc__store_avx2(constant, lmc__splat_avx2(side.value));
@@ -151,8 +152,8 @@ LMC__INLINE2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used, u
 
 /* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
  * `head` bytes into a buffer. */
-LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
-                                        unsigned width)
+LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
+                                            unsigned width)
 {
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) _mm256_stream_si256(
@@ -161,11 +162,11 @@ LMC__INLINE2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_
 
 /* All whole strips, of which there is one at least; the root, if any, is the top plane, and there
  * is no joint. */
-LMC__INLINE2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
-                                                    const lmc__join_source *source, size_t n,
-                                                    unsigned width, int rotate,
-                                                    lmc__streaming streaming,
-                                                    lmc__strip_buffers *buffers)
+LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
+                                                        const lmc__join_source *source, size_t n,
+                                                        unsigned width, int rotate,
+                                                        lmc__streaming streaming,
+                                                        lmc__strip_buffers *buffers)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
     const lmc__merged *const root = source->root;
@@ -257,7 +258,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 /* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
  * across packed_size, which is no multiple of 64, each is looked up: once a block at most. A step
  * is whole, i + 64 <= n, so the last case reads 64 bytes of each row that are there (fold.h). */
-LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
+LMC__INLINE_AVX512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i)
 {
     const uint8_t *const packed = joint->packed;
     const size_t packed_size = joint->packed_size;
@@ -265,8 +266,9 @@ LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i
     unsigned p;
     if (i + 64 <= packed_size) return lmc__load_avx512(packed + i);
     if (i >= packed_size)
-        return joint->extra == 1 ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
-                                 : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
+        return joint->joined_bits == 1
+                   ? lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 1)
+                   : lmc__unpack_tail_avx512(packed + i - packed_size, joint->row, 2);
     for (p = 0; p < 64; p++) bytes[p] = (uint8_t)lmc__unpack(packed, i + p, joint);
     return lmc__load_avx512(bytes);
 }
@@ -280,11 +282,11 @@ LMC__INLINE512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size_t i
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
  * vector by vector, hence behind the rotation. */
-LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
-                                                        const lmc__join_source *source, size_t n,
-                                                        unsigned width, int rotate,
-                                                        lmc__streaming streaming, int streams,
-                                                        int has_root, int has_joint)
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
+                                                            const lmc__join_source *source,
+                                                            size_t n, unsigned width, int rotate,
+                                                            lmc__streaming streaming, int streams,
+                                                            int has_root, int has_joint)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__merged *const root = has_root ? source->root : NULL;
@@ -321,7 +323,8 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
         }
         if (width >= 2 && has_joint) {
             v[width - 2] = lmc__load_packed_avx512(joint, i);
-            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->extra, joint->offset);
+            lmc__unfold_step_avx512(&v[width - 1], &v[width - 2], joint->joined_bits,
+                                    joint->offset);
         }
         if (width >= 8) lmc__join_step_avx512(v, width, 4);
         if (width >= 4) lmc__join_step_avx512(v, width, 2);
@@ -353,7 +356,7 @@ LMC__INLINE512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
                                has_joint)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
-    LMC__LOOP512 lmc__progress lmc__join_root_##w##_avx512(                                        \
+    LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
         const unsigned width = w;                                                                  \

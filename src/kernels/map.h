@@ -89,7 +89,7 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
 
 /* 32 bytes. The loop over rows is as long as the tree's symbols make it: none to a few for the
  * ranks of weights' exponents, which lie close together, up to 16 for a plane of all values. */
-LMC__INLINE2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
+LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
@@ -120,7 +120,7 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #if LMC__X86
 /* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. What
  * vpmovb2m takes is just that bit, so the bytes are the mask themselves. */
-LMC__INLINE512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
+LMC__INLINE_AVX512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
                   high = _mm512_permutex2var_epi8(table[2], v, table[3]);

@@ -168,8 +168,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b.
  *
  * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
-LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b, __m256i l,
-                                          __m256i r, int left_list, int right_list)
+LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
+                                              __m256i l, __m256i r, int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -187,8 +187,9 @@ LMC__INLINE2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const ui
 
 /* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
  * only chain from step to step, a load, a popcount and an addition that do not wait for vectors. */
-LMC__INLINE2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                       lmc__side right, int left_list, int right_list)
+LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
+                                           lmc__side left, lmc__side right, int left_list,
+                                           int right_list)
 {
     const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -222,8 +223,9 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
  *     m                            0 1 0 0 1 1 0 1
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
-LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
-                                              __m512i l, __m512i r, int left_list, int right_list)
+LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
+                                                  __m512i l, __m512i r, int left_list,
+                                                  int right_list)
 {
     __m512i v = l;
     if (left_list) { /* the merge-masked form, which has no false dependency */
@@ -236,9 +238,9 @@ LMC__INLINE512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, cons
 
 /* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
  * has come to, so a load may begin at the list's end: all of the slack. */
-LMC__INLINE512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int left_list,
-                                           int right_list)
+LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
+                                               lmc__side left, lmc__side right, int left_list,
+                                               int right_list)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;

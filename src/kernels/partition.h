@@ -139,8 +139,8 @@ static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, 
 
 /* The 8 bytes in the lower or, if high, in the upper half of v, sorted by m: those of zeros, up to
  * 8, are stored from the lower half of x, those of ones from the upper half. */
-LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left, size_t n_right,
-                                       __m128i v, int high, unsigned m)
+LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                           size_t n_right, __m128i v, int high, unsigned m)
 {
     const __m128i places = lmc__load_sort_places_avx2(m);
     const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
@@ -159,8 +159,8 @@ LMC__INLINE2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_l
  * r1, r2, r3 are three independent popcounts of a longer and longer part of m, so that the eight
  * addresses do not form a chain. The only one from step to step is n_right. split_root uses this
  * step too. */
-LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
-                                             size_t n_right, __m256i v, uint32_t m)
+LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
+                                                 size_t n_right, __m256i v, uint32_t m)
 {
     const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
     const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF),
@@ -176,9 +176,9 @@ LMC__INLINE2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size
  * that is not wanted from the step. The number on the left is i - n_right. The last step loads 32
  * bytes and stores as if all counted; only m is cut to the n - i that do, which also keeps what is
  * behind them from the right. Mask bytes go through `word`: mask + i / 8 may have fewer than 4. */
-LMC__INLINE2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                             const uint8_t *src, size_t n, unsigned split,
-                                             int want_left, int want_right)
+LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                 const uint8_t *src, size_t n, unsigned split,
+                                                 int want_left, int want_right)
 {
     const __m256i s = _mm256_set1_epi8((char)split);
     size_t i, n_right = 0;
@@ -225,9 +225,9 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  * A store may begin where the list ends and is of 64 bytes: all of the slack. The last step is a
  * copy of the loop's body, so that this needs no `valid`. In it the elements of slack are neither
  * in m nor in valid & ~m; they would do no harm on the left, behind its end. */
-LMC__INLINE512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                                 const uint8_t *src, size_t n, unsigned split,
-                                                 int want_left, int want_right)
+LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                     const uint8_t *src, size_t n, unsigned split,
+                                                     int want_left, int want_right)
 {
     const __m512i s = _mm512_set1_epi8((char)split);
     size_t i, n_right = 0, n_left = 0;

@@ -48,11 +48,11 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 #if LMC__X86
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #include "kernels/residual_vec.inl"
 
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 #include "kernels/residual_vec.inl"
 #endif

@@ -164,12 +164,12 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #if LMC__X86
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #include "kernels/split_join_vec.inl"
 
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE512
+#define LMC__INLINE_ISA LMC__INLINE_AVX512
 #include "kernels/split_join_vec.inl"
 
 /* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */

@@ -98,10 +98,10 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
  * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
  * of the next strip. */
-LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
-                                                     const lmc__parted *root, const uint8_t *src,
-                                                     size_t n, unsigned width, int rotate,
-                                                     int has_root)
+LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
+                                                         const lmc__parted *root,
+                                                         const uint8_t *src, size_t n,
+                                                         unsigned width, int rotate, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
     const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
@@ -151,7 +151,7 @@ LMC__INLINE2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
 /* Whether there is a root is a constant, so that the loop without one has its registers free.
  * rotate is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP2 lmc__progress lmc__split_root_##width##_avx2(                                       \
+    LMC__LOOP_AVX2 lmc__progress lmc__split_root_##width##_avx2(                                   \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \
@@ -190,10 +190,11 @@ LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc_
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that once,
  * then 0, which is cheaper than a first step of its own. */
-LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
-                                                         const lmc__parted *root,
-                                                         const uint8_t *src, size_t n,
-                                                         unsigned width, int rotate, int has_root)
+LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
+                                                             const lmc__parted *root,
+                                                             const uint8_t *src, size_t n,
+                                                             unsigned width, int rotate,
+                                                             int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
@@ -255,7 +256,7 @@ LMC__INLINE512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *plan
 }
 
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP512 lmc__progress lmc__split_root_##width##_avx512(                                   \
+    LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \

@@ -48,8 +48,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
  * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
-#define LMC__LOOP2 static __attribute__((noinline)) LMC__AVX2
-#define LMC__LOOP512 static __attribute__((noinline)) LMC__AVX512
+#define LMC__LOOP_AVX2 static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP_AVX512 static __attribute__((noinline)) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
@@ -58,7 +58,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
  * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
  * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
  * no access: where the data ends before that page, it does no harm. */
-LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
+LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
@@ -70,8 +70,8 @@ LMC__INLINE2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 
 /* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
  * block. */
-LMC__INLINE512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n, unsigned width,
-                                            unsigned p)
+LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
+                                                unsigned width, unsigned p)
 {
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
@@ -84,7 +84,8 @@ LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 }
 
 /* Fetches the share of the 64 elements from number i on, line by line. */
-LMC__INLINE512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i, size_t per_element)
+LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
+                                               size_t per_element)
 {
     const size_t end = lmc__min((i + 64) * per_element, streaming.next_size);
     size_t at;
@@ -109,7 +110,7 @@ typedef struct lmc__streamer_avx512 {
     __m512i shift, last; /* places of a line's bytes in the two vectors; the vector before */
 } lmc__streamer_avx512;
 
-LMC__INLINE512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
+LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
 {
     lmc__streamer_avx512 s;
     s.head = (unsigned)((0 - (uintptr_t)dst) & 63);
@@ -119,8 +120,8 @@ LMC__INLINE512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *dst)
 }
 
 /* The next vector of dst, which is at `at`. */
-LMC__INLINE512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
-                                       int is_first)
+LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
+                                           int is_first)
 {
     if (is_first) _mm512_mask_storeu_epi8(at, ((__mmask64)1 << s->head) - 1, v);
     else
@@ -130,7 +131,7 @@ LMC__INLINE512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m
 }
 
 /* The last 64 - head bytes before `end`, where the next vector would be. */
-LMC__INLINE512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
+LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));

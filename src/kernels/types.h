@@ -67,22 +67,22 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* How the top byte of n elements is coded jointly with the `extra` top bits of the byte below it
- * (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
+/* How the top byte of n elements is coded jointly with the `joined_bits` top bits of the byte below
+ * it (spec 7.4). That byte's other bits are packed: as bytes, of which those of the last elements,
  * from `packed_size` on, are in the others' free bits. */
 typedef struct lmc__joint {
-    unsigned extra;  /* 1 or 2; 0: not at all */
-    unsigned offset; /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
+    unsigned joined_bits; /* 1 or 2; 0: not at all */
+    unsigned offset;      /* of the wide symbols: 0 .. 255 stand for offset .. offset + 255 */
     size_t row, packed_size;
     const uint8_t *packed; /* the rest is for join_root */
     size_t first;          /* of its elements */
     uint8_t *high, *low;   /* lists of a strip */
 } lmc__joint;
 
-LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned extra, unsigned offset, size_t n)
+LMC__INLINE void lmc__set_joint(lmc__joint *joint, unsigned joined_bits, unsigned offset, size_t n)
 {
-    const size_t rows = extra ? 8 / extra : 1;
-    joint->extra = extra;
+    const size_t rows = joined_bits ? 8 / joined_bits : 1;
+    joint->joined_bits = joined_bits;
     joint->offset = offset;
     joint->row = (n + rows - 1) / rows;
     joint->packed_size = joint->row * (rows - 1);

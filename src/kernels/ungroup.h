@@ -237,9 +237,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
  * wants bytes in memory, in four lanes, of which the last is made last. */
-LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
-                                         const lmc__delta_block *block, unsigned width,
-                                         lmc__delta_progress *done)
+LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
+                                             const lmc__delta_block *block, unsigned width,
+                                             lmc__delta_progress *done)
 {
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
@@ -314,12 +314,12 @@ LMC__INLINE2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width, not inlined into one (LMC__LOOP2, strip.h); what they leave over,
+/* A function for each width, not inlined into one (LMC__LOOP_AVX2, strip.h); what they leave over,
  * fewer than 32 elements, goes through the definition. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,           \
-                                                const lmc__delta_block *block,                     \
-                                                lmc__delta_progress *done)                         \
+    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
+                                                    const lmc__delta_block *block,                 \
+                                                    lmc__delta_progress *done)                     \
     {                                                                                              \
         lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
     }
@@ -360,9 +360,10 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
  *     v after      x A x x B x C x ...
  *
  * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
-LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
-                                             const lmc__delta_block *block, unsigned width,
-                                             lmc__streaming streaming, lmc__delta_progress *done)
+LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+                                                 const lmc__delta_block *block, unsigned width,
+                                                 lmc__streaming streaming,
+                                                 lmc__delta_progress *done)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__grouping *const grouping = block->grouping;
@@ -438,7 +439,7 @@ LMC__INLINE512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *sp
 
 /* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP512 void lmc__ungroup_##width##_avx512(                                               \
+    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
         uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
         lmc__streaming streaming, lmc__delta_progress *done)                                       \
     {                                                                                              \

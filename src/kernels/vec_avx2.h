@@ -60,23 +60,23 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 
 #if LMC__AVX2_TEXT
 /* r[i] = p[i]; and back. */
-LMC__INLINE2 __m256i lmc__load_avx2(const uint8_t *p)
+LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
-LMC__INLINE2 void lmc__store_avx2(uint8_t *p, __m256i v)
+LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, v);
 }
 
 /* r[i] = row[i mod 16]. */
-LMC__INLINE2 __m256i lmc__load_row_avx2(const uint8_t *row)
+LMC__INLINE_AVX2 __m256i lmc__load_row_avx2(const uint8_t *row)
 {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)row));
 }
 
 /* The 16 bytes at first, then those at second. */
-LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
+LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *second)
 {
     return _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)first)),
@@ -84,31 +84,31 @@ LMC__INLINE2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t *se
 }
 
 /* r[i] = v. */
-LMC__INLINE2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
 /* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
+LMC__INLINE_AVX2 __m256i lmc__add_avx2(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 
 /* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte:
  * there are no shifts of bytes, so 16-bit lanes are shifted, and callers mask (fold_vec.inl). */
-LMC__INLINE2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
+LMC__INLINE_AVX2 __m256i lmc__shl_avx2(__m256i v, unsigned k)
 {
     return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)k));
 }
-LMC__INLINE2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
+LMC__INLINE_AVX2 __m256i lmc__shr_avx2(__m256i v, unsigned k)
 {
     return _mm256_srl_epi16(v, _mm_cvtsi32_si128((int)k));
 }
 
 /* r = (mask & a) | (~mask & b), bit by bit. */
-LMC__INLINE2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__select_avx2(__m256i mask, __m256i a, __m256i b)
 {
     return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
 }
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
-LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
     return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
@@ -119,20 +119,20 @@ LMC__INLINE2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
  * equality: v is at least from if it is the larger of the two. */
-LMC__INLINE2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
+LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
 }
 
 /* The same as bits: bit i of the result. */
-LMC__INLINE2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
 }
 
 /* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
  * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
-LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
+LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
 {
     const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
                                           2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
@@ -152,7 +152,7 @@ LMC__INLINE2 __m256i lmc__spread_bits_avx2(uint32_t m)
  *     in16     8 times none, 8 times 7          the same for the upper 8 of 16
  *
  * A shuffle gives 0 where its place has bit 7. */
-LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
+LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 {
     const char no = (char)0x80; /* a place that gives 0 */
     const __m256i in4 = _mm256_setr_epi8(no, no, 1, 1, no, no, 5, 5, no, no, 9, 9, no, no, 13, 13,
@@ -171,7 +171,7 @@ LMC__INLINE2 __m256i lmc__sum_up_avx2(__m256i v)
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
  * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
  * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
-LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
+LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
@@ -185,13 +185,13 @@ LMC__INLINE2 __m128i lmc__load_sort_places_avx2(unsigned m)
  *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
  *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
  *     0xD8     a0 .. a7  a8 .. a15 | b0 .. b7    b8 .. b15  quarters 3 1 2 0, two bits each */
-LMC__INLINE2 __m256i lmc__even_avx2(__m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 {
     const __m256i low = _mm256_set1_epi16(0xFF);
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
-LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
+LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
@@ -200,7 +200,7 @@ LMC__INLINE2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
  * both (0x20) and second the upper ones (0x31). */
-LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
+LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
     *first = _mm256_permute2x128_si256(low, high, 0x20);
@@ -209,7 +209,7 @@ LMC__INLINE2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m2
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
  * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
-LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
+LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
     case 1: {
@@ -232,7 +232,7 @@ LMC__INLINE2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 }
 
 /* The sign bit of each element, and no other bit. */
-LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
 {
     return width == 1   ? _mm256_set1_epi8((char)0x80)
            : width == 2 ? _mm256_set1_epi16((short)0x8000)
@@ -242,7 +242,7 @@ LMC__INLINE2 __m256i lmc__sign_bits_avx2(unsigned width)
 
 /* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
  * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
 {
     const __m256i zero = _mm256_setzero_si256();
     return width == 1   ? _mm256_cmpgt_epi8(zero, v)
@@ -252,14 +252,14 @@ LMC__INLINE2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
 }
 
 /* Element by element, modulo 2^(8 width). */
-LMC__INLINE2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
 {
     return width == 1   ? _mm256_add_epi8(a, b)
            : width == 2 ? _mm256_add_epi16(a, b)
            : width == 4 ? _mm256_add_epi32(a, b)
                         : _mm256_add_epi64(a, b);
 }
-LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
+LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
 {
     return width == 1   ? _mm256_sub_epi8(a, b)
            : width == 2 ? _mm256_sub_epi16(a, b)
@@ -268,13 +268,13 @@ LMC__INLINE2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
 }
 
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
-LMC__INLINE2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
+LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
 /* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
-LMC__INLINE2 __m128i lmc__load_places_avx2(unsigned m)
+LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 {
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }

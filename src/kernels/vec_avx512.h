@@ -13,51 +13,51 @@
  * and masked loads and stores, which touch no byte whose bit is 0. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
-LMC__INLINE512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
-LMC__INLINE512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
+LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
 /* r[i] = v. */
-LMC__INLINE512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
+LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = a[i] + b[i], modulo 256. */
-LMC__INLINE512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
+LMC__INLINE_AVX512 __m512i lmc__add_avx512(__m512i a, __m512i b) { return _mm512_add_epi8(a, b); }
 
 /* r[i] = v[i] << k, r[i] = v[i] >> k, but for the bits that shift in from the neighbouring byte. */
-LMC__INLINE512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
+LMC__INLINE_AVX512 __m512i lmc__shl_avx512(__m512i v, unsigned k)
 {
     return _mm512_sll_epi16(v, _mm_cvtsi32_si128((int)k));
 }
-LMC__INLINE512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
+LMC__INLINE_AVX512 __m512i lmc__shr_avx512(__m512i v, unsigned k)
 {
     return _mm512_srl_epi16(v, _mm_cvtsi32_si128((int)k));
 }
 
 /* r = (mask & a) | (~mask & b), bit by bit. 0xCA is the table of that function: bit 4 mask + 2 a +
  * b of it is the result for these three bits. */
-LMC__INLINE512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__select_avx512(__m512i mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi64(mask, a, b, 0xCA);
 }
 
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. */
-LMC__INLINE512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
+LMC__INLINE_AVX512 __m512i lmc__not_below_avx512(__m512i v, __m512i from)
 {
     return _mm512_movm_epi8(_mm512_cmpge_epu8_mask(v, from));
 }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
  * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
-LMC__INLINE512 __m512i lmc__even_avx512(__m512i a, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
 }
-LMC__INLINE512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
+LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. */
-LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
+LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
@@ -66,7 +66,7 @@ LMC__INLINE512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, 
 /* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
  * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
  * bytes are shifted as on AVX2. */
-LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
+LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
     case 1: {
@@ -84,7 +84,7 @@ LMC__INLINE512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 }
 
 /* The sign bit of each element, and no other bit. */
-LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
 {
     return width == 1   ? _mm512_set1_epi8((char)0x80)
            : width == 2 ? _mm512_set1_epi16((short)0x8000)
@@ -94,7 +94,7 @@ LMC__INLINE512 __m512i lmc__sign_bits_avx512(unsigned width)
 
 /* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
  * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
 {
     return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
            : width == 2 ? _mm512_srai_epi16(v, 15)
@@ -103,14 +103,14 @@ LMC__INLINE512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
 }
 
 /* Element by element, modulo 2^(8 width). */
-LMC__INLINE512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
 {
     return width == 1   ? _mm512_add_epi8(a, b)
            : width == 2 ? _mm512_add_epi16(a, b)
            : width == 4 ? _mm512_add_epi32(a, b)
                         : _mm512_add_epi64(a, b);
 }
-LMC__INLINE512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
+LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
 {
     return width == 1   ? _mm512_sub_epi8(a, b)
            : width == 2 ? _mm512_sub_epi16(a, b)
