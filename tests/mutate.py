@@ -601,7 +601,7 @@ BUGS = [  # name, group, text (there once), text in its place
     ("tensors: blocks in places of their own whatever dst's size", "tensor",
      "if (dst_cap >= lmc_bound_tensor(size, t.options))\n"
      "LMC__TRY(lmc__encode_in_slots",
-     "if (dst_cap >= size)\n"
+     "if (dst_cap != 0)\n"
      "LMC__TRY(lmc__encode_in_slots"),
     ("tensors: jobs are not told that they are not done", "tensor",
      "block_job->is_written = 0;\n"
