@@ -846,6 +846,7 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
+#if !defined(LMC_NO_SNAPSHOT) || !(defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER))
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
 static void *lmc__realloc(void *ptr, size_t new_size)
 {
@@ -853,6 +854,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     free(ptr);
     return NULL;
 }
+#endif
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
@@ -1370,50 +1372,56 @@ typedef struct lmc__kernels {
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  int rotate);
-    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
-                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                           int rotate);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                           size_t n, lmc__streaming streaming);
-    int (*is_constant)(const uint8_t *src, size_t n);
-    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                  int rotate);
-    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
-    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
-                        unsigned split);
     void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
-    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
                       unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
-                 size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
                    size_t first, size_t n, const lmc__joint *joint);
     uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                               const uint8_t *base, size_t n, unsigned width,
                               const lmc__grouping *grouping);
-    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
+#ifndef LMC_NO_ENCODER
+    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                  int rotate);
+    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
+                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                           int rotate);
+    int (*is_constant)(const uint8_t *src, size_t n);
+    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
+    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
+                        unsigned split);
+    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
+    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
+                 size_t n, const lmc__joint *joint);
+    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping);
+#endif
+#ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
                             const lmc__grid *grid);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
+                         unsigned low_bits);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
                             const lmc__grid *grid);
     size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
                                size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
-    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
-                         unsigned low_bits);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
-    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#endif
+#endif
 } lmc__kernels;
 
 /* == kernels/tables.h ============================================================================= */
@@ -3046,6 +3054,7 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
+#ifndef LMC_NO_SNAPSHOT
 /* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
 static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
@@ -3056,7 +3065,9 @@ static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
     }
     return a ^ b;
 }
+#endif
 
+#ifndef LMC_NO_SALVAGE
 /* The register before the bytes of p, from the one behind them: a step's shift to the right is
  * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
  * 31 tells whether the step had added the polynomial. */
@@ -3070,6 +3081,7 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     }
     return state;
 }
+#endif
 
 /*
  * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
@@ -3275,13 +3287,55 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     default: call(8);                                                                              \
     }
 
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                unsigned width, int rotate)
+{
+    uint64_t v[8];
+    size_t i = 0;
+    unsigned p;
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+        for (; i + 16 <= n; i += 16) {
+            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
+            uint16_t e[16];
+            int j;
+            for (j = 0; j < 16; j++) {
+                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
+                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
+            }
+            lmc__store16x16(dst + 2 * i, e);
+        }
+    for (; i + 8 <= n; i += 8) {
+        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
+        lmc__join8(dst + i * width, v, width, rotate);
+    }
+    if (i < n) {
+        uint8_t tail[64], in[8];
+        for (p = 0; p < width; p++) {
+            memset(in, 0, sizeof in);
+            memcpy(in, planes->row[p] + i, n - i);
+            v[p] = lmc__load64(in);
+        }
+        lmc__join8(tail, v, width, rotate);
+        memcpy(dst + i * width, tail, (n - i) * width);
+    }
+}
+
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate){
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+    if (width == 2)
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -3311,39 +3365,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                unsigned width, int rotate)
-{
-    uint64_t v[8];
-    size_t i = 0;
-    unsigned p;
-    if (width == 2)
-        for (; i + 16 <= n; i += 16) {
-            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
-            uint16_t e[16];
-            int j;
-            for (j = 0; j < 16; j++) {
-                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
-                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
-            }
-            lmc__store16x16(dst + 2 * i, e);
-        }
-    for (; i + 8 <= n; i += 8) {
-        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
-        lmc__join8(dst + i * width, v, width, rotate);
-    }
-    if (i < n) {
-        uint8_t tail[64], in[8];
-        for (p = 0; p < width; p++) {
-            memset(in, 0, sizeof in);
-            memcpy(in, planes->row[p] + i, n - i);
-            v[p] = lmc__load64(in);
-        }
-        lmc__join8(tail, v, width, rotate);
-        memcpy(dst + i * width, tail, (n - i) * width);
-    }
-}
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
@@ -3352,15 +3373,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate)
-{
-#define LMC__CALL(w)                                                                               \
-    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
+#endif
 
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
@@ -3430,26 +3443,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
-}
-
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3469,18 +3462,32 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+#endif
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
 /* -- */
-
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate)
-{
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
 
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
@@ -3537,26 +3544,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
-}
-
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3576,6 +3563,28 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+#endif
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -3627,26 +3636,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, int rotate)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
-}
-
 LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, int rotate)
 {
@@ -3666,21 +3655,57 @@ LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, rotate);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                          unsigned width, int rotate)
+{
+    lmc__planes rest;
+    LMC__VECTOR v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
+            if (rotate) v[p] = LMC__ISA(rotate)(v[p], width, 1);
+        }
+        LMC__ISA(split_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__split_scalar(&rest, src + i * width, n - i, width, rotate);
+}
+#endif
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
 /* -- */
 
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, int rotate){
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+#endif
+
+#ifndef LMC_NO_ENCODER
+#if LMC__NEON
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate){
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
+#if LMC__X86
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -3693,9 +3718,11 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 #undef LMC__CALL
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/count.h ============================================================================== */
 
+#ifndef LMC_NO_ENCODER
 /* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same. Eight tables,
  * because a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes
  * want the same one. */
@@ -3735,6 +3762,7 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
  * word, then all bytes in the top one, by a multiplication. */
@@ -3807,6 +3835,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * map symbols to ranks, the order of their leaves, and partition these.
  */
 
+#ifndef LMC_NO_ENCODER
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -3928,6 +3957,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
     }
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/partition.h ========================================================================== */
 
@@ -3949,6 +3979,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * the end lies in the slack of the list.
  */
 
+#ifndef LMC_NO_ENCODER
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -4134,6 +4165,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
     return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 0);
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/merge.h ============================================================================== */
 
@@ -4371,23 +4403,6 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * out of, or into, the bytes of that vector.
  */
 
-static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const uint64_t low = first * LMC__ONES8;
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 8) {
-        /* no borrow between the bytes that count: src[i] >= first */
-        uint64_t v = lmc__load64(src + i) - low;
-        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
-        for (d = 0; d < depth; d++)
-            bits[d * row + (i >> 3)] =
-                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
-    }
-}
-
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -4404,30 +4419,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count. */
-LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
-                                     uint8x16_t first, unsigned depth)
-{
-    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
-                             vsubq_u8(vld1q_u8(src + 32), first),
-                             vsubq_u8(vld1q_u8(src + 48), first)};
-    for (; depth-- != 0; bits += row) {
-        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
-        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
-                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
-        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
-    }
-}
-
-static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                              unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
-    for (; n >= 64; n -= 64, src += 64, bits += 8)
-        lmc__flatten64_neon(bits, row, src, 64, low, depth);
-    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
-}
-
 LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                        uint8x16x4_t table, unsigned depth)
 {
@@ -4457,31 +4448,6 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
-         */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
-            uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
-                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
-            }
-        }
-    }
-}
-
 LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                            const uint8_t *symbols, unsigned depth)
 {
@@ -4528,31 +4494,6 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
-                                            unsigned first, unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m512i low = _mm512_set1_epi8((char)first);
-    size_t i;
-    unsigned d;
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        for (d = 0; d < depth; d++)
-            lmc__store64(bits + d * row + i / 8,
-                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-    }
-    if (i < n) {
-        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        uint8_t word[8];
-        for (d = 0; d < depth; d++) {
-            lmc__store64(word, _mm512_mask_test_epi8_mask(
-                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-            memcpy(bits + d * row + i / 8, word, row - i / 8);
-        }
-    }
-}
-
 LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                const uint8_t *symbols, unsigned depth)
 {
@@ -4582,6 +4523,106 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
     else lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
 }
 #endif
+
+#ifndef LMC_NO_ENCODER
+static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint64_t low = first * LMC__ONES8;
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 8) {
+        /* no borrow between the bytes that count: src[i] >= first */
+        uint64_t v = lmc__load64(src + i) - low;
+        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
+        for (d = 0; d < depth; d++)
+            bits[d * row + (i >> 3)] =
+                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
+    }
+}
+
+#if LMC__NEON
+/* A step of 64 elements, of which n count. */
+LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                     uint8x16_t first, unsigned depth)
+{
+    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
+                             vsubq_u8(vld1q_u8(src + 32), first),
+                             vsubq_u8(vld1q_u8(src + 48), first)};
+    for (; depth-- != 0; bits += row) {
+        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
+        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
+                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
+        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    }
+}
+
+static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                              unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_neon(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
+         */
+        v = _mm256_sll_epi16(v, up);
+        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
+            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+            uint8_t word[4];
+            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
+            else {
+                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
+                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+            }
+        }
+    }
+}
+#endif
+
+#if LMC__X86
+LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i low = _mm512_set1_epi8((char)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++)
+            lmc__store64(bits + d * row + i / 8,
+                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        uint8_t word[8];
+        for (d = 0; d < depth; d++) {
+            lmc__store64(word, _mm512_mask_test_epi8_mask(
+                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            memcpy(bits + d * row + i / 8, word, row - i / 8);
+        }
+    }
+}
+#endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/fold.h =============================================================================== */
 
@@ -4618,6 +4659,20 @@ LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joi
     return v;
 }
 
+/* Elements [first + i, first + n), one by one. */
+static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                             const uint8_t *packed, size_t first, size_t i, size_t n,
+                             const lmc__joint *joint)
+{
+    const unsigned extra = joint->extra;
+    for (; i < n; i++) {
+        const unsigned wide = joint->offset + symbols[i];
+        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
+        high[i] = (uint8_t)(wide >> extra);
+    }
+}
+
+#ifndef LMC_NO_ENCODER
 /* Elements [i, n), one by one. */
 static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                            const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
@@ -4635,19 +4690,7 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
             }
     }
 }
-
-/* Elements [first + i, first + n), one by one. */
-static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                             const uint8_t *packed, size_t first, size_t i, size_t n,
-                             const lmc__joint *joint)
-{
-    const unsigned extra = joint->extra;
-    for (; i < n; i++) {
-        const unsigned wide = joint->offset + symbols[i];
-        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
-        high[i] = (uint8_t)(wide >> extra);
-    }
-}
+#endif
 
 /* The tiers. */
 #define LMC__ISA(name) lmc__##name##_scalar
@@ -4665,31 +4708,8 @@ static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols
  * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
  * removes them. `extra` is a constant where these are inlined. */
 
-/* high and low to symbols. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
- * row 0. */
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-/* And back. */
+/* The packed bits of elements behind packed_size; packed: where the field of the first is in row
+ * 0. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -4716,35 +4736,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                             LMC__ISA(shl)(s, 8 - extra), *low);
 }
 
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
                                            const lmc__joint *joint, unsigned extra)
@@ -4777,18 +4768,9 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
 
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/fold_vec.inl -- */
+#ifndef LMC_NO_ENCODER
+/* high and low to symbols. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
                                                 unsigned offset)
 {
@@ -4798,6 +4780,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR lo
     return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
 }
 
+/* And back: the packed bits of low go to where unpack_tail finds them. */
 LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
                                          unsigned extra)
 {
@@ -4810,6 +4793,47 @@ LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_
     }
 }
 
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+#undef LMC__STATIC_ISA
+/* -- */
+
+#if LMC__NEON
+#define LMC__ISA(name) lmc__##name##_neon
+#define LMC__VECTOR uint8x16_t
+#define LMC__INLINE_ISA LMC__INLINE
+#define LMC__STATIC_ISA static
+/* -- kernels/fold_vec.inl -- */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -4833,35 +4857,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                             LMC__ISA(shl)(s, 8 - extra), *low);
 }
 
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
-}
-
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
                                            const uint8_t *packed, size_t first, size_t n,
                                            const lmc__joint *joint, unsigned extra)
@@ -4894,6 +4889,58 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -4907,27 +4954,6 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
 #define LMC__INLINE_ISA LMC__INLINE2
 #define LMC__STATIC_ISA LMC__AVX2 static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -4949,35 +4975,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
     *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
                             LMC__ISA(shl)(s, 8 - extra), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
@@ -5012,6 +5009,58 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -5025,27 +5074,6 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
 #define LMC__INLINE_ISA LMC__INLINE512
 #define LMC__STATIC_ISA LMC__AVX512 static
 /* -- kernels/fold_vec.inl -- */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -5067,35 +5095,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
     *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
                             LMC__ISA(shl)(s, 8 - extra), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
@@ -5130,6 +5129,58 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
@@ -5288,6 +5339,7 @@ LMC__INLINE512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root. */
 
+#ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
  * tiers end with.
  *
@@ -5508,6 +5560,7 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/join_root.h ========================================================================== */
 
@@ -5885,6 +5938,22 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * elements of one class. Every element is in the last class or before, so that needs no comparison.
  */
 
+/* A block of a delta: what group and ungroup are called with. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    int subtract;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
+/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
+ * that CRC-32C; next[c] of them are in class c. */
+typedef struct lmc__delta_progress {
+    size_t n, next[LMC__MAX_CLASSES];
+    uint32_t crc;
+} lmc__delta_progress;
+
 /* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
  * seven bits there; its sign follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
@@ -6173,22 +6242,7 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * shuffle in all planes, and stored at the end of its lists; only as many count as there are, and
  * what is stored behind them is overwritten by the next step, or lies in the lists' slack. */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    int subtract;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
-/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
-typedef struct lmc__delta_progress {
-    size_t n, next[LMC__MAX_CLASSES];
-    uint32_t crc;
-} lmc__delta_progress;
-
+#ifndef LMC_NO_ENCODER
 /* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
  * and the residual's masks are. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
@@ -6547,6 +6601,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/ungroup.h ============================================================================ */
 
@@ -6560,28 +6615,6 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
  * give zero: so the classes are combined by or. */
-
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are. */
-typedef struct lmc__spread {
-    lmc__class_sides from;
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
-} lmc__spread;
-
-static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
-                               const lmc__delta_block *block)
-{
-    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
-    unsigned p, c;
-    memset(spread, 0, sizeof *spread);
-    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
-    for (c = 0; c < n_classes; c++)
-        for (p = first; p < block->width; p++) {
-            spread->from.side[c][p] = sides->side[c][p];
-            if (sides->side[c][p].list) spread->any_list[c] = 1;
-        }
-}
 
 /* The bytes of a residual, from the lists of its class and the natural planes. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -6635,6 +6668,30 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
     (void)streaming;
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
+
+#if LMC__NEON || LMC__X86
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are. */
+typedef struct lmc__spread {
+    lmc__class_sides from;
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
+} lmc__spread;
+
+static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
+                               const lmc__delta_block *block)
+{
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    unsigned p, c;
+    memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
+    for (c = 0; c < n_classes; c++)
+        for (p = first; p < block->width; p++) {
+            spread->from.side[c][p] = sides->side[c][p];
+            if (sides->side[c][p].list) spread->any_list[c] = 1;
+        }
+}
+#endif
 
 #if LMC__NEON
 /* Whole steps of 16 elements; done->crc is left to the caller.
@@ -6954,6 +7011,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * bits (its lower half is zero).
  */
 
+#ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
@@ -7063,6 +7121,30 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
+/* symbols[i] = table[codes[i]] */
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
+/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
+                                     size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+}
+
+/* memcpy of what will not be looked at soon: past the caches */
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    memcpy(dst, src, size);
+}
+
+#ifndef LMC_NO_ENCODER
 static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
                                         uint32_t scale, const lmc__grid *grid)
 {
@@ -7105,24 +7187,7 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* symbols[i] = table[codes[i]] */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
-/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
-static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
-                                     size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
-}
-
-/* The inverse, of symbols below 256 << low_bits. */
+/* The inverse of join_symbols, of symbols below 256 << low_bits. */
 static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                                     unsigned low_bits)
 {
@@ -7132,12 +7197,7 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
         if (low) low[i] = (uint8_t)(symbols[i] & ((1u << low_bits) - 1));
     }
 }
-
-/* memcpy of what will not be looked at soon: past the caches */
-static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    memcpy(dst, src, size);
-}
+#endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
@@ -7290,6 +7350,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
  * that are no normal numbers are not either, but +0 always is: symbol 0. */
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
@@ -7406,24 +7485,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -7440,6 +7501,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64
@@ -7547,6 +7609,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
                                            LMC__I32 is_off, LMC__I32 *exceptions)
 {
@@ -7660,24 +7741,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -7694,6 +7757,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64
@@ -7800,6 +7864,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
                                            LMC__I32 is_off, LMC__I32 *exceptions)
 {
@@ -7913,24 +7996,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -7947,6 +8012,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64
@@ -8006,6 +8072,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 }
 #endif
 #endif
+#endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h ============================================================================== */
 
@@ -8019,48 +8086,68 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
 #endif
 
-/* Those that a tier has under its own name. */
-#define LMC__KERNELS(isa)                                                                          \
-    lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
-        lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
-        lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
-        lmc__ungroup_##isa
+/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
+ * an argument. */
+#define LMC__DECODERS(isa, crc32c, join, join_root)                                                \
+    crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
+        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
+#ifndef LMC_NO_ENCODER
+#define LMC__ENCODERS(isa, split_root)                                                             \
+    lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa,
+#else
+#define LMC__ENCODERS(isa, split_root)
+#endif
+
+/* of grids.h */
+#ifdef LMC_NO_QUANTIZE
+#define LMC__GRID_DECODERS(isa, look_up, stream)
+#else
+#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#endif
+#if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
+#define LMC__GRID_ENCODERS(isa, or_scalar)
+#else
+#define LMC__GRID_ENCODERS(isa, or_scalar)                                                         \
+    or_scalar(quantize_rows, isa), or_scalar(quantize_updates, isa), lmc__sum_magnitudes_##isa,    \
+        lmc__cut_symbols_##isa,
+#endif
+#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
 #define LMC__SCALAR_GRIDS                                                                          \
-    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
-        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
-        lmc__cut_symbols_scalar, lmc__look_up_scalar, lmc__stream_scalar
+    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
+    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
 #if LMC__VECTORS
 #define LMC__GRIDS(isa, look_up, stream)                                                           \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
-        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, lmc__join_symbols_##isa, \
-        lmc__cut_symbols_##isa, look_up, stream
+    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
 #else
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
+/* One part a line. The formatter would indent each one more. */
+/* clang-format off */
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
-    lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
+    LMC_TIER_SCALAR,
+    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
+    LMC__ENCODERS(scalar, lmc__split_root_strips)
+    LMC__SCALAR_GRIDS
+};
 
 #if LMC__NEON
 /* with the CRC-32 instructions, and without */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    lmc__crc32c_neon,
-    lmc__join_neon,
-    lmc__split_root_strips,
-    lmc__join_root_strips,
-    LMC__KERNELS(neon),
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+};
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar,
-    lmc__join_neon,
-    lmc__split_root_strips,
-    lmc__join_root_strips,
-    LMC__KERNELS(neon),
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+};
 #endif
 
 #if LMC__SIMDE
@@ -8070,36 +8157,38 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
  * code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,         lmc__crc32c_scalar,      lmc__join_scalar,  lmc__split_root_strips,
-    lmc__join_root_strips,  lmc__is_constant_scalar, lmc__split_scalar, lmc__map_scalar,
-    lmc__partition_avx2,    lmc__merge_simde,        lmc__flatten_avx2, lmc__unflatten_avx2,
-    lmc__count_ones_scalar, lmc__fold_avx2,          lmc__unfold_avx2,  lmc__count_classes_scalar,
-    lmc__group_scalar,      lmc__ungroup_scalar,     LMC__SCALAR_GRIDS};
+    LMC_TIER_SIMDE,
+    lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips, lmc__merge_simde,
+    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
+    lmc__ungroup_scalar,
+#ifndef LMC_NO_ENCODER
+    lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+#endif
+    LMC__SCALAR_GRIDS
+};
 #endif
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    lmc__crc32c_avx2,
-    lmc__join_avx2,
-    lmc__split_root_avx2,
-    lmc__join_root_avx2,
-    LMC__KERNELS(avx2),
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
+    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
+    LMC__ENCODERS(avx2, lmc__split_root_avx2)
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+};
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
 /* join on its own is rare: what join_root leaves over */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    lmc__crc32c_avx512,
-    lmc__join_avx2,
-    lmc__split_root_avx512,
-    lmc__join_root_avx512,
-    LMC__KERNELS(avx512),
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
+    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
+    LMC__ENCODERS(avx512, lmc__split_root_avx512)
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+};
 #endif
+/* clang-format on */
 
 /* == kernels/dispatch.h =========================================================================== */
 
@@ -8236,6 +8325,11 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * check a tensor's size by: they refuse what they took for an unknown string before, so that is a
  * change of the format. Nothing in a block depends on it.
  *
+ * Beside this: the table of the spec stands in its decoders, too (spec/lmc_decode.py, spec/ports),
+ * and in spec/make_vectors.py; what is known of a dtype's values, such as that it has a sign, is in
+ * cli/ (grep for a dtype that is alike); tests/test_block.c has the names once more.
+ * CONTRIBUTING.md has the steps.
+ *
  * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
  * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
  * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
@@ -8280,11 +8374,13 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
 static int lmc__rotates(enum lmc_dtype dtype)
 {
     return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
 }
+#endif
 
 /* == codec/half.h ================================================================================= */
 
@@ -8296,7 +8392,9 @@ static int lmc__rotates(enum lmc_dtype dtype)
  * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
  * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
-/* BF16 is the upper half of an F32. */
+/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
+ * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
+ * would carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
@@ -8375,7 +8473,19 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). Made by: python3 spec/frozen_trees.py --c */
+ * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
+ * needs no header.
+ *
+ * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
+ * repeat row 9, because no code may be longer; there nesting does the rest.
+ *
+ * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
+ * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
+ * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
+ * of a bit for each bit, where the best code takes 0.985.
+ *
+ * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -8407,6 +8517,13 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
+/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
+ *
+ *     L           1      2      3      4 .. 16
+ *     first[L]    0      1      1      5             leaves shorter than L
+ *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
+ *
+ * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -8482,7 +8599,11 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal. */
+ * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
+ *
+ * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
+ * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
+ * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -8492,8 +8613,12 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested. Others are too short to gain by it, or are
- * the masks of masks of masks; both sides know without being told. */
+/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+ * it, or are the masks of masks of masks; both sides know without being told.
+ *
+ * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
+ * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
+ * a frozen tree; and a list always has a mode byte. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -8529,7 +8654,12 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
  * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set. */
+ * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
+ *
+ * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
+ * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
+ * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
+ * this tree can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -8691,7 +8821,8 @@ typedef struct lmc__encoder {
  * stands in another's place is refused like a damaged one.
  *
  * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
- * a mask mostly decodes to something. */
+ * a mask mostly decodes to something. Base_CRC is compared before a block is decoded, Content_CRC
+ * after that: see get_block.h for the order of all checks. */
 
 /* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
  * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */
@@ -8851,7 +8982,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
  *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
  *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
- * tree ended here. To visit a node takes one of its depth away and adds its two children.
+ *    tree ended here. To visit a node takes one of its depth away and adds its two children.
  *
  * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
  *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
@@ -8859,7 +8990,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
  *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
  *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
- * before the first one is replaced.
+ *    before the first one is replaced.
  *
  * 4. Short codes to heavy weights.
  *
@@ -8916,7 +9047,9 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  * every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
+ * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
+ * what is rounded, and for the bits of v beyond 17, which are cut off. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -8945,7 +9078,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. */
+ * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
+ * 2^22 symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -8968,7 +9102,9 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. */
+/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+ * with or without an escape). It is only a choice: the writer of a list may still find that a
+ * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -9023,7 +9159,18 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
  * that is why a code may be made from a sample at all. (Counting all of a plane would take several
  * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
  * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned). */
+ * (lmc__put_planned).
+ *
+ *   counts -> one symbol, all seen?          constant
+ *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
+ *          -> sort, give up rare symbols     what is left, and perhaps an escape
+ *          -> lengths -> their cost too high raw, after all
+ *                     -> else                tree
+ *
+ * An escape is needed where symbols were given up, and where the list may have others than the
+ * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
+ * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n)
 {
@@ -9055,6 +9202,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
         weights[i] = w;
     }
+    /* At least two leaves: one symbol alone has the escape beside it. */
     lmc__huffman_lengths(lengths, weights, n_leaves);
 
     /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
@@ -9104,7 +9252,13 @@ typedef struct lmc__block {
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
- * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on. */
+ * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
+ *
+ *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
+ *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
+ *
+ * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
+ * within the block. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -9119,6 +9273,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
  * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
+/* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     size_t n;           /* elements of them */
@@ -9173,7 +9328,11 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
 }
 
 /* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
- * one place first, for counting begins and ends with eight tables. */
+ * one place first, for counting begins and ends with eight tables.
+ *
+ * For lists that have no sample of their own: those of classes, whose lengths are known only when
+ * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
+ * list by enough to be worth the copy. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, enum lmc_level level)
 {
@@ -9262,7 +9421,19 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th.
+ * tree adds to the entropy is counted as a 200th. In bits, with 1/100 + 1/200 of n:
+ *
+ *     information + 8 * 24 + 0.015 n < n
+ *
+ * This is the one place where the encoder decides; the whole criterion for a mask of n bits is
+ *
+ *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
+ *   2  it looks as if it pays: the inequality                  here
+ *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
+ *
+ * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
+ * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
+ * does not fit in the output any more (lmc__put_node).
  *
  * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
  * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
@@ -9297,7 +9468,13 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size. */
+ * if it would not be smaller. list and spare: lists of size.
+ *
+ * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
+ * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
+ * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
+ *
+ * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -9319,7 +9496,10 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 }
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room. */
+ * 1 already. Returns 0 if there is no room.
+ *
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested (spec 8.3). That the stack has no room for the
+ * three lists cannot happen (workspace.h); if it did, the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
@@ -9370,7 +9550,16 @@ static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *
  *
  * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
  * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child. */
+ * left is free, and is the spare of the right child.
+ *
+ *     left    |  n - n_right elements  | free         |
+ *     right   |  n_right elements      | left's spare |      while the left child is coded
+ *
+ *     left    |  right's spare                        |
+ *     right   |  n_right elements      | free         |      while the right child is coded
+ *
+ * The kernels' slack of LMC__PAD bytes is no danger to a neighbour: what the left child writes
+ * behind its elements is free room, and what it writes behind its spare is the slack of `right`. */
 static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
@@ -9388,7 +9577,12 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
+ * The partition is told that a list is not wanted where a child is one symbol: what is known of all
+ * its elements is not written. The count of ones is the size of the right list in any case.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
+ * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
+ * few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -9471,7 +9665,8 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
+ * since, with trees[0], so the root's tree was kept apart and is put there now. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -9504,7 +9699,15 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends. */
+/* How lmc__put_planned ends.
+ *
+ * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
+ * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
+ * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
+ * this cheap and every block slower. So the caller makes the row again from the block's elements,
+ * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
+ * which cannot fail for that reason again. Where it was the room in the output that the tree did
+ * not fit in, raw does not fit either, and says so. */
 enum lmc__put {
     LMC__PUT_NO_ROOM,
     LMC__PUT_DONE,
@@ -9514,7 +9717,11 @@ enum lmc__put {
 };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL. */
+ * lmc__put_root, or NULL.
+ *
+ * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
+ * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
+ * at the first other byte; if there is one, the tree has an escape for it. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -9595,7 +9802,10 @@ static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
 }
 
 /* From the counts of 10 bits those of the top 8 + n_more bits, less *offset: the lowest value that
- * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. */
+ * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. One pass over the elements
+ * so gives the counts for 0, 1 and 2 bits more.
+ *
+ * With n_more = 0 it cannot fail. */
 static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
                               unsigned n_more)
 {
@@ -9615,7 +9825,11 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
 }
 
 /* Joint coding, where it takes fewer bits than the plans for the two planes say: then it replaces
- * both. scratch->wide: of lmc__count_wide. */
+ * both. scratch->wide: of lmc__count_wide.
+ *
+ * The symbols of all n elements were counted, so the tree needs no escape for what a sample missed,
+ * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
+ * do not lie within 256, those of 10 do not either: hence the return. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
                               size_t n, unsigned width)
 {
@@ -9648,7 +9862,13 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
  * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
+ * room, which cannot happen (see workspace.h).
+ *
+ *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
+ *                         -> count quarter 1 -> up to 32 symbols?  enough
+ *     split quarters 2, 3 -> count both, of planes with more symbols
+ *
+ * A block of up to 8192 elements is all in the first quarter, and counted whole. */
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {
@@ -9731,6 +9951,9 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
+ * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
+ * payload are overwritten with the same bytes. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -9768,7 +9991,9 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 }
 
 /* The plane below the top one: the bits that joint coding has left in it. The top plane's row
- * becomes the joint symbols, to be coded next. Returns 0 if there is no room. */
+ * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
+ * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
+ * gaps that no element fills must be zero (spec 7.4). */
 static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
 {
     const unsigned top = split->block->width - 1;
@@ -9791,7 +10016,12 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  *
  * With joint coding the packed rest of a plane comes before the top plane, as its place in the
  * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, raw would not do either: the symbols alone do not restore the plane. */
+ * not fit, that is for want of room in the output, not for its own size (see lmc__choose_joint):
+ * raw, which is larger, would not fit either.
+ *
+ * The end is one byte before what the elements take: a payload of planes must be smaller
+ * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {
@@ -9867,7 +10097,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
-/* How to code a block against its prediction. */
+/* How to code a block against its prediction. bits is compared with what coding without it is
+ * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
@@ -9900,7 +10131,14 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes on their way from one for each key to a few. */
+/* Classes on their way from one for each key to a few.
+ *
+ *     keys       112 113 114 115 116 117 118      those that occur in the sample
+ *     classes     0   1   2   3   4   5   6       at first
+ *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
+ *
+ * Class i has the keys from first_key[i] up to the next one's. What merging two would save is kept
+ * for each pair: of all pairs but two it stays the same when classes are merged. */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
@@ -9914,7 +10152,11 @@ typedef struct lmc__merging {
 } lmc__merging;
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
- * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have. */
+ * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
+ *
+ * The information is n log n - sum of c log c over the magnitudes, in 2^-16 bits as lmc__log2 gives
+ * it, and grows with the block: times n / total. The headers do not. So of two blocks of one kind
+ * the larger one can afford more classes. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -9972,7 +10214,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. */
+ * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
+ * and what the merged class takes is known from what it has saved. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -9994,7 +10237,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
  *
  * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
  * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
- * which there may be 256. */
+ * which there may be 256. This takes at most 255 steps, each two looks at LMC__MAGNITUDES counts,
+ * and a move of what lies behind.
+ *
+ * It ends where no merge saves anything, if there are few enough classes by then: until then it
+ * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
+ * thresholds are those of classes 1 on (spec 7.3). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -10032,7 +10280,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
+ * sample as for the classes, so that both estimates err alike. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10113,7 +10362,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. */
+ * more; or only trying both ways will tell. put_block.h does what it says.
+ *
+ *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
+ *                                    DELTA   |   EITHER   |   DIRECT          (level max: EITHER)
+ */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
@@ -10160,8 +10413,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
- *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded one by
- * one base     /                                    ...                     /
+ *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
+ *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
  * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
@@ -10169,7 +10422,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. */
+/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
+ * that there are. A class's lists have room for all of its elements, also where zeros are dropped.
+ */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -10182,7 +10437,13 @@ typedef struct lmc__grouped {
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
  * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
  * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.) */
+ * zero.)
+ *
+ *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
+ *     plane p           7           3           1        list     7 3 1
+ *
+ * A residual is zero if its bytes are in all planes. Sparse deltas have no natural planes (spec
+ * 7.3), so all of them are in the class's lists. The mask's last byte ends in zeros, as it must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -10260,7 +10521,11 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are, and it takes the prediction's CRC on the way. */
+ * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
+ * which a decoder refuses a wrong base (see get_block.h).
+ *
+ * Classes without elements have neither mask nor lists, those without coded elements no lists: the
+ * decoder counts as this does, so nothing says so in the payload. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {
@@ -10297,10 +10562,20 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_bound_block says. */
+ * elements, so a block is never larger than lmc_bound_block says.
+ *
+ *     lmc__encode_block      header, arguments, "stored"           this file
+ *     lmc__encode_payload    which way                             this file
+ *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
+ *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
+ *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
+ *
+ * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
+ * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* How a block has been coded, for its header. */
+/* How a block has been coded, for its header (spec 7). What is not used is 0, as decoders check. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
     int subtract;                  /* the residual is subtracted; without a prediction: rotated */
@@ -10327,7 +10602,9 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
 }
 
 /* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit. */
+ * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same.
+ *
+ * Grouping (spec 7): bits 0-2 the classes less one, bit 3 sparse, bits 4-6 the natural planes. */
 static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                              const lmc__block *block, const lmc__delta *delta)
 {
@@ -10352,7 +10629,12 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
  *   2  else without the prediction: the best so far;
  *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
- * nothing, or 1 has shown that it takes more than the best.
+ *      nothing, or 1 has shown that it takes more than the best.
+ *
+ *     verdict    ways tried                                          the sample says
+ *     DIRECT     direct                                              no base, or a useless one
+ *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by an eighth
+ *     EITHER     2, 3                                                in between; or level max
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
@@ -10418,7 +10700,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 }
 
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. */
+ * stays within the limit and the workspace. The workspace belongs to the call: what
+ * it held before does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
@@ -10449,7 +10732,8 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
  * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
  * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
 
-/* What all functions that read a payload pass on. */
+/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
+ * up the block, and stack and scratch are set anew for the next one. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -10480,7 +10764,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  *
  * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
  * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
- * behind the last one must be zero: whoever counts ones may count whole bytes. */
+ * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
+ * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
+ *
+ * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
@@ -10511,7 +10799,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
  * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to. */
+ * list, which lent its room to both children in turn, is free for what they are merged to.
+ *
+ *     spare   | left: n - n_right elements | right: n_right elements |
+ *
+ * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
+ * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
+ * the sizes of the children rest on. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -10551,7 +10845,11 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  * later, so left comes first.
  *
  * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before. */
+ * as high as before.
+ *
+ * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
+ * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
+ * also such as have a code (spec 8.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -10634,7 +10932,14 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 }
 
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack. */
+ * input behind it make it a list as it is, or on the stack.
+ *
+ *     mode       side                   read from the payload (spec 8)
+ *     raw        in the payload         n bytes
+ *     constant   a value, no list       1 byte
+ *     tree       merged, on the stack   header, masks
+ *
+ * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;
@@ -10678,7 +10983,14 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
- */
+ *
+ * What is saved is memory traffic. A plane that was merged by itself would be written once and read
+ * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
+ * the upper one a tree: then no plane is ever written as a whole.
+ *
+ * Every read of the payload is checked before the join; the join itself reads rows that are known
+ * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
+ * leaves dst as it was; one that only its CRC betrays does not. */
 
 /* What joint coding has left of the plane below the top one, where it lies in the payload. The last
  * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
@@ -10695,7 +11007,12 @@ static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_
 
 /* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
  * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first. */
+ * that was in *root before is merged to its row first.
+ *
+ * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
+ * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
+ * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
+ * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
                                       uint8_t *spare, size_t n, lmc__merged *root)
 {
@@ -10727,7 +11044,11 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
 
 /* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
  * before the join: what is left over is an error that must not be found after the output is
- * written. */
+ * written.
+ *
+ * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
+ * does on the way. With joint coding the plane below the top one stays packed where it lies:
+ * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {
@@ -10782,9 +11103,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * elsewhere, and the classes were counted before.
  *
  * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ *
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
-/* What the start of the payload says. */
+/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -10797,7 +11122,13 @@ typedef struct lmc__grouped_payload {
  *
  * The prediction is compared when the thresholds are known and before any mask is read, for with
  * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
- * be BASE_WRONG, not CORRUPT. */
+ * be BASE_WRONG, not CORRUPT. This is where a wrong base of a delta is refused. (Quantised blocks:
+ * lmc__get_quantized.)
+ *
+ * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
+ * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
+ * the block is sparse, and there is one class where there is no prediction (block_header.h). So
+ * n_of is complete without a prediction, too. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -10879,7 +11210,11 @@ static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc_
 }
 
 /* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
- * Grouping of the block's header. */
+ * Grouping of the block's header.
+ *
+ * All lists are decoded before an element is made, so all that can be wrong with the payload is
+ * found while dst, and with it a prediction that lies there, is untouched. Classes of no elements
+ * have n_coded = 0: their sides are constants that nobody asks for. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, int subtract, unsigned header,
                                       uint32_t *crc)
@@ -11020,7 +11355,8 @@ typedef struct lmc__quant_source {
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. */
+/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
+ * go on across blocks: a block's first group is what is left of the one that it begins in. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -11064,7 +11400,12 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
 }
 
 /* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way. */
+ * all that is found on the way.
+ *
+ * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
+ * and whose elements to the block's content; lmc_quantize, which keeps the elements and throws the
+ * codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is measured,
+ * what is quantised in place and what is decoded are the same. */
 typedef struct lmc__quant_strip {
     /* At most LMC__QUANTIZED_STRIP elements. */
     lmc__quant_source source;
@@ -11125,7 +11466,10 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
 
 /* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
  * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is. */
+ * are copied from there, whatever dst is.
+ *
+ *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions --------> restored ----------------^  (their room is taken over) */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -11151,9 +11495,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. Done again, it
- * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
- * that these round to the same. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
+ * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
+ * the same. Hence a writer may be given elements that were quantised in place before. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -11185,7 +11529,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. */
+ * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
+ * strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -11201,7 +11546,10 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache. */
+ * The CRC is taken strip by strip, while the strip is in the first cache.
+ *
+ * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
+ * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -11228,7 +11576,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 }
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. */
+ * The first group is what is left of the group in which the block begins. The offsets are those of
+ * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -11278,7 +11627,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
  * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
  * come last, because their size is known when they are written, while exceptions must be counted
- * first. */
+ * first.
+ *
+ * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
+ * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
+ * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
+ * even if there is no room for exceptions, because content needs the whole pass anyway. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -11317,7 +11671,13 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  *
  * With is_recovered the elements are the truth: they were quantised before, and what is coded must
  * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss. */
+ * does not lie on the grid, is coded without loss.
+ *
+ *     payload fits   is_recovered   restored = elements   the block is
+ *          1              0               any             quantised
+ *          0              0               any             its restored elements, stored
+ *          1              1               yes             quantised
+ *       otherwise         1                               coded without loss, from the elements */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -11357,7 +11717,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     return LMC_OK;
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
  * how the library was configured. */
@@ -11489,7 +11849,11 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
  * only, and exceptions are met in one pass.
- */
+ *
+ * Table, positions and values are compared with what is left of the payload all at once, before any
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * are the upper halves of floats; their range keeps every point normal and finite, whatever the
+ * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -11524,6 +11888,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
  * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
  * decoder of their own, and nothing of how a payload is laid out. */
@@ -11541,9 +11906,14 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     return lmc__get_quantized_head(&d, head, info, spare);
 }
+#endif
 
 /* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of most. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of most.
+ *
+ * That decides for bytes whose top bit is that of most. If most is below 128, a byte with the top
+ * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
+ * parts are at most 127. */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
@@ -11572,7 +11942,15 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
  *
  * Three counters go along with i, the strip's first element: the group at hand and the element at
  * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met. */
+ * exception that has not been met.
+ *
+ *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
+ *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
+ *
+ * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
+ * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
+ * where four were read, always at or before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -11629,8 +12007,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
 }
 
 /* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
- * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
- * decode, and be wrong. */
+ * The prediction's CRC is compared first (spec 7): with a wrong second moment, all would decode,
+ * and be wrong; and a wrong one is told from damage even where the payload is damaged, too. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -11639,6 +12017,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     lmc__quantized_head head;
     lmc__side high, low;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
     low.list = NULL;
     low.value = 0;
@@ -11651,7 +12030,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
                    LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
@@ -11680,6 +12058,24 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * applies a delta to the base itself loses nothing if it is the wrong base. The payload, rule by
  * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
  * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
+ *
+ * In order, with where it is done and what it is called when it fails:
+ *
+ *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
+ *                                                                               UNSUPPORTED
+ *   all of the payload is there   who reads the header: lmc_decode_block, ...   TRUNCATED
+ *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
+ *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
+ *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
+ *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
+ *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
+ *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
+ *   -- only now dst is written --
+ *   Content_CRC                   lmc__decode_block                             CHECKSUM
+ *
+ * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
+ * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
+ * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
  * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
@@ -11771,6 +12167,9 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
+/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
+ * codes has an entry for each symbol of the grid; scales has one for each group, none if they
+ * follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -11814,7 +12213,9 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
  * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31. */
+ * below 2^31.
+ *
+ *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
 {
     const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
@@ -11854,7 +12255,7 @@ static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
  * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- */
+ * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -11883,7 +12284,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. */
+/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
+ * size that each was allocated with, hence n_codes and n_groups. */
 LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;
@@ -11901,6 +12303,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
+/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
+ * nothing, and has no second moment to ask for. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
                                      size_t size, const void *second)
 {
@@ -12026,7 +12430,15 @@ LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t 
     return c->best[begin] + lmc__cell_cost(c, begin, end);
 }
 
-/* The best cells at a price; returns their number. The queue is [head, tail). */
+/* The best cells at a price; returns their number. The queue is [head, tail).
+ *
+ *     ends still to come    i   i+1  ...                                  n
+ *     best begin          | candidate[head] | candidate[head + 1] | ... |     all below i
+ *                                             ^ from[head + 1]
+ *
+ * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
+ * begins. Each begin enters and leaves the queue once, and is looked for by halving once: n log n.
+ */
 static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
 {
     const size_t n = c->n;
@@ -12160,7 +12572,14 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ *
+ *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
+ *                  chunk         stride = 3 chunks
+ *
+ * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
+ * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
+ * room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -12173,7 +12592,8 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 
 /* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
  * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. */
+ * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
+ * stands for as many as are in a stride. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -12243,7 +12663,11 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
  * side of zero. A logarithmic one has M in its middle.
  *
  * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
+ *
+ * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
+ * have nothing normal get the scale of 1, for any will do where all elements are zero or
+ * exceptions. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -12297,7 +12721,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions. */
+ * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ *
+ * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
+ * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
+ * octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -12429,7 +12858,7 @@ static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
 }
 
 /* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error). */
+ * times 0.541 (see lmc__log_error), times 2^32: 11818. */
 #define LMC__BF16_ERROR ((lmc__q32)11818)
 
 /* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
@@ -12476,7 +12905,8 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. */
+/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
+ * any order, and no square is lost beside a large sum, as it would be in a double. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -12726,7 +13156,13 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 
 /* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
  * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+ *
+ *     codes before   0 | 1 ... | first ............ last | ... 65534
+ *     codes after    0 |         1 ..... last - first + 1
+ *
+ * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
+ * are means of what occurs, so none is lost. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -12793,7 +13229,15 @@ typedef struct lmc__fitted {
 /* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
  * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
  * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions. */
+ * its entropy. Elements beyond the sample's ends become exceptions.
+ *
+ *     symbols before   1 ......... first ....... last ......... n_points
+ *     symbols after                  1 .......... last - first + 1         min grows by as much
+ *     High, Low                    symbol >> low_bits, the low_bits lowest
+ *
+ * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
+ * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
+ * grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -12883,7 +13327,10 @@ static int32_t lmc__octaves(uint64_t ratio)
 }
 
 /* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample. */
+ * finest one is fine enough, and this one holds the sample.
+ *
+ * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
+ * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
 static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
 {
     unsigned guess;
@@ -12946,12 +13393,20 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
  *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
  *
+ * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
- */
+ *
+ * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
+ * depends on how many threads there are or on the tier, and floating point decides nothing: it is
+ * used where every machine gets the same result, and for what is reported. So the quantiser, and
+ * with it all that is written, is the same on every machine.
+ *
+ * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
+ * mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -12964,7 +13419,9 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 #define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. */
+ * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
+ * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
+ * call. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -13024,7 +13481,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. */
+ * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
+ * points, so they reach half as far.) */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -13058,7 +13516,10 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
  * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales. */
+ * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ *
+ * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
+ * sample: total leaves out zeros and exceptions. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -13077,7 +13538,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
 }
 
 /* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info. */
+ * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
+ * does not mean that there is a grid. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -13133,6 +13595,9 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
+/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
+ * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
+ * has a quantiser as any other, which says why. */
 LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
                                           const lmc_quantizer_options *options)
 {
@@ -13182,6 +13647,15 @@ LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_e
  * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
  * share nothing that is written, so any order gives the same bytes.
  *
+ *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
+ *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *
+ * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
+ * planned before is seen by all tasks, and what they did is seen after it. The library makes no
+ * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
+ * that number is their workspace.
+ *
  * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
@@ -13199,9 +13673,8 @@ typedef struct lmc__job {
     const lmc__quant_params *quant;
     uint64_t first_element;
 
-    /* Decoding. info: of its header. Only
-     * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
-     * else in the worker's workspace, and copied. */
+    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
+     * is all, it is decoded right there, else in the worker's workspace, and copied. */
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
@@ -13225,7 +13698,7 @@ typedef struct lmc__wave {
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only one. */
+/* Without a parallel_for the caller is the only worker, number 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -13279,7 +13752,9 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
+ * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
+ * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -13305,7 +13780,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster. */
+/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
+ * a single worker would have found first. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -13337,7 +13813,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Bytes per block, or 0 if the options are illegal. */
+/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
+ * 2^20 (spec 7), so at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -13363,12 +13840,15 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
 #ifndef LMC_NO_ENCODER
+/* All blocks stored. It is also the room that lets several workers encode side by side without
+ * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
@@ -13380,7 +13860,14 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
 #endif
 
 /* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed. */
+ * while one is encoded, what the one before has made is packed.
+ *
+ *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
+ *         | to align |                   | workspace | temp block | workspace | temp block |
+ *
+ * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
+ * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
+ * and nothing points into it when a call returns. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -13426,6 +13913,11 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
  *                       slots that are being written. Else a wave's slots follow what is packed,
  *                       and waves are made and packed in turn, as many blocks as dst has room for.
  *
+ * Slot i begins at i times the largest size of a block (lmc_bound_block), counted from dst. Blocks
+ * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
+ * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
+ * different bytes. memmove, for a block may be moved by less than its length.
+ *
  * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
@@ -13455,7 +13947,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. */
+ * returns, so waves need no other lock. Packing is first, for it may take longest: it
+ * moves up to four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -13497,7 +13990,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. */
+ * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
+ * the next one, behind what is packed by then. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
@@ -13514,7 +14008,13 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
 }
 
 /* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone. */
+ * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+ *
+ *     step      1            2            3
+ *     encode    w0, jobs A   w1, jobs B   w2, jobs A
+ *     pack                   w0, jobs A   w1, jobs B   ...
+ *
+ * An error ends it at once: dst is then of no use, packed or not. */
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;
@@ -13536,7 +14036,11 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
  * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
+ * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
+ *
+ * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
+ * a base that has nothing to do with the tensor could make the result larger than no base at all.
+ */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -13557,6 +14061,8 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
+/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
+ * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -13607,6 +14113,14 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
  * are walked from the start; those before the range are checked and skipped. Each header is checked
  * before it is used to find the next one.
+ *
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     range                [first ......... last)
+ *                       part    whole    part
+ *
+ * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
+ * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
  *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
@@ -13677,6 +14191,12 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
+ * an error in a header may be found when the waves before it have been written to dst: after an
+ * error dst is of no use.
+ *
+ * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
+ * the end. total_size is the caller's, and trusted for nothing but comparisons. */
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,
@@ -13794,13 +14314,24 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 /* == snapshot/sha256.h ============================================================================ */
 
 /* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
- * and dtypes, so its speed does not matter, and plain C will do. */
+ * and dtypes, so its speed does not matter, and plain C will do.
+ *
+ * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
+ * state is by value, without memory of its own: a copy of it goes on by itself.
+ *
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes behind those: size % 64 of them
+ *     size    all bytes so far
+ *
+ * What is digested, and why CRCs may stand for content in it: identity.h and spec 9.2. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
+/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
+ * 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -13809,7 +14340,12 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* FIPS 180-4, 6.2.2 */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
+ * else in this library, so they are put together byte by byte. The constants are of the cube roots
+ * of the first 64 primes (4.2.2); v has the standard's variables a to h.
+ *
+ * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
+ * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -13847,6 +14383,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
+/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -13860,6 +14397,14 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+ *
+ *     | message | 80 | zeros | bits of the message, 8 bytes |
+ *                             ^ 56 bytes into the last block
+ *
+ * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
+ * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
+ * taken first, as padding counts in size, too. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -13882,36 +14427,34 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
 typedef int (*lmc__is_before)(const void *context, size_t i);
 
-LMC__INLINE void lmc__swap(uint8_t *a, uint8_t *b, size_t size)
-{
-    uint8_t copy[64]; /* no element is larger */
-    memcpy(copy, a, size);
-    memcpy(a, b, size);
-    memcpy(b, copy, size);
-}
-
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable.
+ * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest is swapped
- * to the end, again and again, and [0, end) made a heap anew. Both sift down the element at
- * `start`, which is 0 from then on. */
-LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare)
+ * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
+ * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
+ * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
+ * leaves, until it fits. */
+LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
+                                void *spare)
 {
     uint8_t *const a = (uint8_t *)array;
     size_t start = n / 2, end = n;
     while (end > 1) {
         size_t root, child;
-        if (start > 0) start--;
-        else {
+        if (start > 0) {
+            start--;
+            memcpy(spare, a + start * size, size);
+        } else {
             end--;
-            lmc__swap(a, a + end * size, size);
+            memcpy(spare, a + end * size, size);
+            memcpy(a + end * size, a, size);
         }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
             if (child + 1 < end && compare(a + child * size, a + (child + 1) * size) < 0) child++;
-            if (compare(a + root * size, a + child * size) >= 0) break;
-            lmc__swap(a + root * size, a + child * size, size);
+            if (compare(spare, a + child * size) >= 0) break;
+            memcpy(a + root * size, a + child * size, size);
         }
+        memcpy(a + root * size, spare, size);
     }
 }
 
@@ -14548,7 +15091,8 @@ static int lmc__compare_items(const void *a, const void *b)
 /* By name, then by identity. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
-    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
+    lmc__item spare;
+    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
 /* Of sorted items: equal names are neighbours. */
@@ -14595,7 +15139,8 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Where key stands in a table of `size` keys, a power of two, or the free place where it should. */
+/* Where key stands in a table of `size` keys, a power of two, or the free place where it should.
+ * One is free, for the table is at most half full. */
 static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
 {
     size_t i = (size_t)key & (size - 1);
@@ -14603,7 +15148,7 @@ static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
     return i;
 }
 
-/* A table of twice the size, or the first, with the same keys. */
+/* A table of twice the size, or the first, with the same keys. On errors the old one stays. */
 static enum lmc_status lmc__grow_paths(lmc__buffer *set)
 {
     lmc__buffer grown;
@@ -14621,10 +15166,11 @@ static enum lmc_status lmc__grow_paths(lmc__buffer *set)
     return LMC_OK;
 }
 
-/* Adds the path of file number n to the set, which has n, or refuses it (CORRUPT) if it is there
- * already. The set holds 64 bits of each path's SHA-256: a table of open addressing, at most half
- * full, 0 for free. So it takes 16 to 32 bytes for each file, however long their paths, and none
- * can choose paths that collide. */
+/* Adds the path of file number n to the set, which has at most n, or refuses it (CORRUPT) if it is
+ * there already. The set holds 64 bits of each path's SHA-256, in a table of open addressing, at
+ * most half full, 0 for free: 16 to 32 bytes for each file, however long its path. Nobody can
+ * choose paths that fill one place of the table; two different ones are taken for the same with a
+ * chance of n in 2^63. */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];
@@ -15250,7 +15796,8 @@ static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *fi
                            LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
 }
 
-/* Where the digester puts the identities of the file at hand; they move when the index grows. */
+/* Where the digester puts the identities of the file at hand. They move when the index grows: so a
+ * digester is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_identities(const lmc__index_builder *b)
 {
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
@@ -15266,7 +15813,8 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_
     lmc__store32(facts + 8, d->file_crc);
 }
 
-/* The next block of the run whose section was the last. */
+/* The next block of the run whose section was the last. With its size a reader finds it; with its
+ * Header_CRC it tells it from another one of the same numbers. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -15509,13 +16057,13 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item);
+    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
     size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
         int is_of_path;
-        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
         is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
@@ -16385,6 +16933,21 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
+/* The calls, in the order in which they are legal:
+ *
+ *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
+ *               ^------------- once or more often, no two at once ------^
+ *
+ * Metadata may be added at any time before finish, free be called at any time. And what they write
+ * (spec 3 and 6), while the index grows in memory:
+ *
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | INDX | trailer |
+ *       open     begin    as bytes come                     begin          finish
+ *
+ * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
+ * not: it is what the index says of places. w->body is one buffer for whatever section is being
+ * made. */
+
 /* Straight to the sink, behind what waits to be written. The first thing that fails stops
  * everything: a sink cannot take back. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -16397,7 +16960,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 }
 
 /* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. */
+ * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
+ * buffer cannot have more than SIZE_MAX / 2. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16409,7 +16973,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
-/* See lmc__visit_buffer. */
+/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
@@ -16422,6 +16986,14 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.quantized, alloc_user);
 }
 
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
+ * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
+ * know: it may if there is a read_back, even if no twin is ever used.
+ *
+ * What the options point to (base, read_back, parallel, what quantisers there will be) is the
+ * caller's and must stay until the writer is freed; the options themselves are copied. The base's
+ * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
+ * reads its bytes only where it has a tensor of the same name. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options)
 {
@@ -16461,6 +17033,8 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     return LMC_OK;
 }
 
+/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
+ * trailer. The sink is the caller's, and is not closed. */
 LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
@@ -16472,7 +17046,11 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have. */
+ * as a wrong argument, and the copy that the writer works with is what a reader will have.
+ *
+ * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
+ * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
+ * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                        enum lmc_dtype default_dtype)
 {
@@ -16505,7 +17083,10 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now. */
+ * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
+ * its CRC, and the identities of its tensors go to the room that the index has kept for them
+ * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
+ * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
@@ -16519,7 +17100,11 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
+/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+ *
+ *     | u32 size of key | u32 size of value | key | value |
+ *
+ * Whether two have the same key is found out in the end, when they are sorted. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -16537,7 +17122,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 }
 
 /* The metadata entries in order of their keys, appended to the index. They are sorted by what
- * points to them, and then copied. */
+ * points to them, and then copied. An item's name points at the key within w->metadata, to which
+ * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -16561,7 +17147,14 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
 }
 
 /* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
- * do not lie side by side. The trailer must come last: a file that has one is complete. */
+ * do not lie side by side. The trailer must come last: a file that has one is complete.
+ *
+ *     | section header |   head   | entries of files and runs | metadata |  trailer  |
+ *       section          head       w->index.entries, as it has grown      trailer
+ *       '- Body_CRC ----------------------------------------------'
+ *
+ * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
+ * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -16597,7 +17190,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
 }
 
 /* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. */
+ * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
+ * there was an error, nor with a w that is NULL. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -16624,6 +17218,7 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const v
 }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
+/* Of the snapshot (spec 9.3): known when it is finished, as it is of all files. */
 LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
                                                 uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -16632,6 +17227,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
     return LMC_OK;
 }
 
+/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
+ * Those are the coder's parts (pipeline.h). */
 LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 {
     uint64_t pending = 0;
@@ -17829,6 +18426,7 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC
 
 LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
 
+/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
 {
@@ -17945,6 +18543,8 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                      memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
 }
 
+/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
+ * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -17986,7 +18586,15 @@ LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
  * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
  * else. So the first head counts, the others must agree, and where they do not the tensor has no
  * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded. */
+ * their elements are not decoded.
+ *
+ *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
+ *     block 1   stored                                    -> nothing; scale 1 for its groups
+ *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
+ *     end                                                 -> code of each symbol, n_groups scales
+ *
+ * So the result is complete for all elements, also those of blocks that were not quantised: they
+ * lie on some grid or become exceptions, and then is_recovered has the last word. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -18011,7 +18619,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, which differ from block to block. */
+/* All that a block's head says but its scales, and which part of a group comes first: those differ
+ * from block to block. n_points is not said by a head, so it is not compared. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -18040,7 +18649,13 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
  * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again. */
+ * says nothing: it will be coded so again.
+ *
+ * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
+ * the block's first element in the tensor. Its first group must end where the tensor's groups do,
+ * or the scales would be of other elements. A group that begins in the block before gets its scale
+ * twice; if a hostile file says two, the last one counts, and the comparison with the elements
+ * tells. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
                                           const uint8_t *src, const lmc_block_info *info,
                                           uint64_t first, uint8_t *ws, size_t ws_size,
@@ -18147,6 +18762,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
+/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
+ * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
+ * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
                                            size_t file_number, const lmc_tensor *t, lmc_twin *twin)
 {
@@ -18355,9 +18973,10 @@ static int lmc__compare_found(const void *x, const void *y)
 /* Blocks of a file that was not shuffled are in order as they were found. */
 static void lmc__sort_found(lmc__found_block *found, size_t n)
 {
+    lmc__found_block spare;
     size_t i = 1;
     while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found);
+    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found, &spare);
 }
 
 typedef struct lmc__block_search {
@@ -18873,7 +19492,11 @@ static enum lmc_status lmc__walk_through(lmc__salvage *s)
  *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
  * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-/* At least n files; of those that are new nothing is known. */
+/* -- tables with gaps -- */
+
+/* At least n files; of those that are new nothing is known, not even that they exist: a later one,
+ * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
+ */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
     while (r->tables.n_files < n) {
@@ -18885,7 +19508,9 @@ static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* At least n runs, likewise: of size 0, as they are in no file. */
+/* At least n runs, likewise: of size 0, as they are in no file. A prediction of LMC_ERR_NOT_FOUND
+ * is what marks a run as unknown; it stays when the run gets a place, as only its section would
+ * tell. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
     while (lmc__count_runs(&r->tables) < n) {
@@ -18898,14 +19523,19 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* By its section, or by the index. */
+/* By its section, or by the index. Not those that lmc__place_run has given a place: their blocks
+ * can be read, but not those that have a prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
 }
 
-/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
- * any order, for some are found only as orphans. */
+/* Makes the run one of its file's. A file's runs are those from its first to its last; in between
+ * there may be some of which nothing is known. Runs come in any order, for some are found only as
+ * orphans.
+ *
+ *     runs    0 1 2 | 3 ? 5 | ? 7        "?": not found
+ *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
 static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
@@ -18919,7 +19549,9 @@ static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 
 /* -- 1 -- */
 
-/* A FILE section. One that is no valid file leaves one of which nothing is known. */
+/* A FILE section. One that is no valid file leaves one of which nothing is known. Of two with one
+ * number the first counts; numbers that are left out become files of which nothing is known.
+ * Strings and tensors are copied to the file's memory. */
 static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
                                          const uint8_t *body)
 {
@@ -18945,7 +19577,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     return LMC_OK;
 }
 
-/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow. */
+/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow.
+ *
+ * The file number comes from a body whose CRC is right, but a hostile file can make that, too: it
+ * is bounded by what could lie before this section, before tables grow by it. So memory stays in
+ * proportion to the file. */
 static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
                                         const uint8_t *body, size_t *file_number, uint64_t *end)
 {
@@ -18996,7 +19632,17 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* -- 3: where a run lies whose section is lost -- */
+/* -- 3: where a run lies whose section is lost --
+ *
+ * Runs cover the files without a gap and in order (spec 6), so what is known on both sides of a
+ * lost one says where it must be:
+ *
+ *     files   |------- file 0 --------|------- file 1 --------|
+ *     runs    |  run 0  |   run 1 ?   |  run 2  |   run 3 ?   |
+ *                       ^ end of run 0          ^ end of run 2; file 1 ends where its section says
+ *
+ * Two unknown runs in a row cannot be told apart: the second begins where nobody knows. Once the
+ * first was given its blocks it is still not "known", since more of them may be lost behind it. */
 
 /* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
  * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
@@ -19031,9 +19677,15 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
 
 /* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
  *
- * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
- * is another to show that it is not the last, which may be shorter; all others must agree. A run
- * ends with the last of its blocks that was found, and must not reach into what is known. */
+ * Where it begins lmc__locate_run says. Its block size is that of the first block found, provided
+ * that another one shows that it is not the last, which may be shorter; a lone block has a size of
+ * its own only if it is number 0. All others must agree. The run ends with the last of its blocks
+ * that was found (more may be lost behind it), and must not reach into what is known: the next run,
+ * or the end of the file.
+ *
+ *     known      |--- run 4 ---|                         |--- run 6 ---|
+ *     run 5                    |##0##|     |##2##|#3#|
+ *                        start ^     block size <->  ^ end: at most where run 6 begins */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -19079,8 +19731,14 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
 
 #define LMC__MAX_TRIES ((uint64_t)1 << 26)
 
-/* Finds the known runs of orphans, trying those that follow the one before them first. The number
- * of tries is bounded, for a hostile file can have as many orphans as runs. */
+/* Finds the known runs of orphans, trying those that follow the one before them first: blocks that
+ * were moved, or whose section came later. A block that is in the wrong place is no longer one of a
+ * row. The number of tries is bounded, for a hostile file can have as many orphans as runs.
+ *
+ * How a header tells its run: the Header_CRC covers the position, which is not stored (spec 7). As
+ * a CRC is linear, header and CRC give state, and for each run number the one block number with
+ * which the CRC would be right is state ^ lmc__run_state(run). A wrong run gives any number of 32
+ * bits, and that must name a block of the run that has this size: a chance of n_blocks in 2^32. */
 static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19112,9 +19770,13 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 
 /* -- 3 again -- */
 
-/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
- * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
- * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+/* Orphans of unknown runs. For each run number, the header's CRC gives a block number
+ * (lmc__header_state). For the right run it is small: blocks take 25 bytes at least, so there are
+ * no more of them than the bytes since the last known section can hold. For a wrong one it is a
+ * random number of 32 bits, which is small with a chance of `most` in 2^32. So of the next 16
+ * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
+ *
+ * Blocks of the same run are then given a place together. */
 static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19165,6 +19827,14 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
  * another one, as good, has other content, there is no telling which is right, and none is handed
  * out. In place: what is kept is never more than what was looked at.
  *
+ *     trust    is preferred to        doubtful, where another content has
+ *     INDEX    all others             - (there is one block at one place)
+ *     ROW      LONE, INNER            ROW or LONE
+ *     LONE     INNER                  LONE
+ *     INNER                           INNER
+ *
+ * The order of lmc__sort_found puts the best of a position first.
+ *
  * Before that, blocks go that do not fit their run after all: without an index, two sections may
  * have had the number, of which one was taken. */
 static void lmc__choose_blocks(lmc__salvage *s)
@@ -19203,7 +19873,14 @@ static void lmc__choose_blocks(lmc__salvage *s)
 
 /* -- 5 -- */
 
-/* Blocks of runs without a place go behind the others, which stay sorted. */
+/* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
+ * at the end, for whoever can make something of them.
+ *
+ *     s->blocks   |  run and number in order  |  run and number in order  |
+ *                 0                  s->n_blocks        lmc__count_found
+ *
+ * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an entry.
+ */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19229,7 +19906,10 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 
 /* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
  * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
- * base: the header that would have told may be lost. */
+ * base: the header that would have told may be lost.
+ *
+ * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
+ * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
 static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19254,7 +19934,9 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 
 /* -- opening -- */
 
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage. */
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
+ * of a later version is refused, where a damaged header is not. An intact header names the base, so
+ * a wrong one is refused at once, as by any reader (spec 4). */
 static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19274,7 +19956,10 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 }
 
 /* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. */
+ * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
+ * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
+ * missing; and none. Only the first is no damage, but the second leads to the index all the same.
+ */
 static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -19298,7 +19983,8 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* The steps of the comment above. With an index, 1 and 3 have nothing to find. */
+/* The steps of the comment at the top. With an index, 1 and 3 have nothing to find: it names all
+ * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -19309,7 +19995,10 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_confirm says: of each file, then of each of its tensors. */
+/* Room for what lmc_confirm says: of each file, then of each of its tensors.
+ *
+ *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
+ *     verdicts_at     ^ [0]                      ^ [1] */
 static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 {
     size_t i, n = 0;
@@ -19321,7 +20010,11 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 }
 
 /* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
- * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file.
+ *
+ * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
+ * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
+ * when the tables are full; what stays is in proportion to the blocks that were found. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
@@ -19351,6 +20044,7 @@ static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
+/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
 static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
@@ -19363,13 +20057,27 @@ static void lmc__free_salvage(lmc_reader *r)
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
  * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_confirm can tell. */
+ * that lmc_confirm can tell.
+ *
+ *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
+ *                    sorted by run and number, copies side by side; n_blocks ^, then the others
+ *
+ *     lmc_next_range ---> the next block of that order, or the gap before it
+ *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
+ *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
+ *
+ * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
+ * Content_CRC, and Base_CRC with it, are checked here, each time that a block is asked for. */
 
 /* -- blocks -- */
 
 /* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
  * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
- * neighbour must not cost this one. */
+ * neighbour must not cost this one.
+ *
+ * The header is read and checked again, for the file may have changed since the walk, and what is
+ * used of it here was allocated for what it said then. The prediction goes to dst, and the block is
+ * decoded over it. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -19409,7 +20117,12 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
 
 /* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
  * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
- * are not asked for: in_outer keeps this to one level. */
+ * are not asked for: in_outer keeps this to one level.
+ *
+ *     file   | header 5 | payload of block 5 ... | header 9 | payload 9 | ... payload of 5 | ...
+ *
+ * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
+ * its size may be wrong, and block 9 may be what really lies there. */
 static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
     size_t i;
@@ -19429,7 +20142,12 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
     return LMC_OK;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. */
+/* The first intact one of the copies of a block, which begin with number i of those found.
+ *
+ * The copies have the same position, content CRC and length (lmc__choose_blocks), so whichever
+ * decodes is right. A copy that lies within the bytes of another block is passed over if that one
+ * is intact: then it is part of that one's content, such as an LMC file that was packed into this
+ * one, and just looks like a block of this file. */
 static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
@@ -19450,7 +20168,12 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
     return status;
 }
 
-/* The reader's read_run. */
+/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
+ * is lost ends it; what is around that is to be had by lmc_next_range.
+ *
+ * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
+ * are two, as in other readers: one for runs that this very file predicts, because reading those
+ * asks for other bytes of it, by this function again, which may need the other one. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
@@ -19484,18 +20207,20 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-/* What lmc_confirm says of a file, then of its tensors. */
+/* What lmc_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
+ * its CRC, those of tensors by their identities. */
 static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_confirm says of what is whole. */
+/* What lmc_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the identity that the index has. */
+ * is compared with the identity that the index has. The digest of one that is not whole is finished
+ * all the same, and thrown away: that is how the digester gets to the next tensor. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -19512,13 +20237,14 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
     }
 }
 
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
+ * by spans, in order. */
 typedef struct lmc__span {
     uint64_t offset, size;
     const uint8_t *data;
 } lmc__span;
 
-/* Cuts off the front up to that offset of the file. */
+/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
 static void lmc__advance(lmc__span *span, uint64_t offset)
 {
     if (span->data) span->data += (size_t)(offset - span->offset);
@@ -19526,8 +20252,9 @@ static void lmc__advance(lmc__span *span, uint64_t offset)
     span->offset = offset;
 }
 
-/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
- * tensor_done stays behind: then nothing more of it is absorbed. */
+/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
+ * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
+ * never whole. So a leaf is only ever made of neighbours. */
 static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
                                 lmc__span span)
 {
@@ -19553,7 +20280,8 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
 }
 
 /* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- */
+ * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
+ * what is there is taken: once something is lost it is of no use, and not compared. */
 static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
@@ -19572,7 +20300,7 @@ static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
         verdicts[0] = lmc__verdict(d->file_crc == file->crc);
 }
 
-/* The next range is that, of the file at hand. */
+/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
 static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 {
     lmc__span span;
@@ -19583,7 +20311,8 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
     s->offset += range->size;
 }
 
-/* The next range is lost, from where it begins up to `end` of the file at hand. */
+/* The next range is lost, from where it begins up to `end` of the file at hand. That is a range
+ * like others, so LMC_OK, with its own status. */
 static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
 {
     range->size = end - s->offset;
@@ -19593,7 +20322,10 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
 }
 
 /* Number i of those found becomes the range; number: of its run, or SIZE_MAX. That it turns out to
- * be damaged is in range->status; what is returned is about the call. */
+ * be damaged is in range->status; what is returned is about the call.
+ *
+ * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
+ * file can make. range->data is the reader's, until the next call. */
 static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -19615,7 +20347,12 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lm
 }
 
 /* The next range of run number s->run, in which s->offset of the file is: a block that was found,
- * or what is lost up to the next one. */
+ * or what is lost up to the next one.
+ *
+ *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
+ *     ranges              | 0   | lost      | 3   | 4 |
+ *
+ * Ranges begin where blocks do, for all that are handed out end where one ends. */
 static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -19637,7 +20374,9 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last run.
+ */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
@@ -19659,7 +20398,9 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place; its copies are passed over. */
+/* The next block without a place. Its copies are passed over: they are of the same position, and
+ * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
+ * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
 static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);
@@ -19676,7 +20417,12 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 }
 
 /* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. */
+ * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
+ * reader, and it does not go back.
+ *
+ *     LMC_OK             a range: data, or lost, or damaged, as range->status says
+ *     LMC_ERR_NOT_FOUND  that was all
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;
@@ -19701,11 +20447,15 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
     return LMC_OK;
 }
 
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not known.
+ */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
     return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
 }
 
+/* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by
+ * in lmc_next_range without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const file = lmc_get_file(r, file_number);
@@ -19718,9 +20468,22 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
 /* == snapshot/open.h ============================================================================== */
 
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
- * which are a reader with more behind it. Only this file knows that there are two. */
+ * which are a reader with more behind it. Only this file knows that there are two.
+ *
+ *     reader.h     lmc_reader             tables, coder, origin; reads by the index
+ *     salvage.h    lmc__salvage           | lmc_reader | what was found | verdicts |
+ *
+ * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
+ * pointers to functions, read_run and free_extra: reader.h does not include salvage, and a library
+ * without salvage (LMC_NO_SALVAGE) has nothing of it but an error for who asks.
+ *
+ * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
+ * caller's, and must stay until the reader is freed. */
 
-/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. From an
+ * intact file this reads header, trailer and index, and refuses what is wrong with them; salvage
+ * goes through all of the file, and refuses next to nothing. Blocks are checked when they are read.
+ */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -19735,7 +20498,11 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside. On errors it is freed like one that was
- * opened: everything in it is zero, or valid. */
+ * opened: everything in it is zero, or valid.
+ *
+ * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
+ * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
+ * nothing, and freed in any case. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
@@ -19774,6 +20541,8 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     return LMC_OK;
 }
 
+/* What a salvage has beside before the reader itself, as it lies in the same allocation.
+ * struct_size is kept because LMC_REALLOC wants to know what it frees. */
 LMC_API void lmc_free_reader(lmc_reader *r)
 {
     if (!r) return;
@@ -19787,7 +20556,19 @@ LMC_API void lmc_free_reader(lmc_reader *r)
 
 /* == snapshot/identify.h ========================================================================== */
 
-/* A task of a wave that codes nothing: only CRCs of pieces are taken. */
+/* Identities of files that are not in a snapshot: so that any directory can be a base, or be
+ * compared with one. The same digester and the same waves as of writer and restorer, without
+ * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+ *
+ *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
+ *
+ * The result is what lmc_finish_writer would have put into an index for the same file: that the two
+ * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
+ * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
+
+/* A task of a wave that codes nothing: only CRCs of pieces are taken. A job that is one piece needs
+ * its CRC from here, as there is no block header that has it; of several pieces each is summed up
+ * by itself, so the job's own CRC is not asked for. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -19799,12 +20580,14 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. */
+/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
+ * begins with a job, is cut into pieces of a whole leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Reading and summing up take turns: what
- * costs here is the caller's disk, and the next span cannot be read to where tasks still read this
- * one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
+ * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
+ * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
+ * still read this one. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -19835,6 +20618,12 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
+/* The description is held to the rules for files by writing it down and parsing it, as a writer
+ * does. file and tensors change only at the end, all at once.
+ *
+ * tensors is file->tensors, said once more without const, because identities are written to it. The
+ * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
+ * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
                                           const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user)
@@ -19877,6 +20666,9 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
     return status;
 }
 
+/* An origin's first step, and nothing else: identities of files and tensors are those that the base
+ * says they have. No byte of content is read; whoever wants to know that the content has them calls
+ * lmc_identify_file for each file first. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user)
 {
@@ -19891,8 +20683,21 @@ LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity
 
 /* == snapshot/memory.h ============================================================================ */
 
-/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
- * one for the time of a call, so that both grow by the same rule. */
+/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+ *
+ *     data |----- written ---------------|- room -|
+ *          0             ^ position      ^ size   ^ cap
+ *                          of the stream   sink: appends here; source: ends here
+ *
+ * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
+ * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
+ * point to it. While a sink writes, data may move, so it must not be read by another thread.
+ *
+ * Like all callbacks, these return 0 for success; what failed is told by whoever calls them. */
+
+/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
+ * call, so that both grow by the same rule. If there is no memory, what was written before is still
+ * there. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19938,6 +20743,7 @@ LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
     return sink;
 }
 
+/* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
 {
     lmc_source source;
@@ -19947,6 +20753,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
     return source;
 }
 
+/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
 {
     lmc_stream stream;
@@ -19955,6 +20762,7 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
     return stream;
 }
 
+/* It can be used again. alloc_user stays, as the caller has set it. */
 LMC_API void lmc_free_memory(lmc_memory *memory)
 {
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);

@@ -770,9 +770,20 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
             size_t at = t_below(&seed, size);
             pair[at] ^= 0x40;
             i = 0;
-            if (layouts[2] == layouts[0] + layouts[1] + layouts[2])
+            if (layouts[2] == layouts[0] + layouts[1] + layouts[2]) {
                 CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options),
                              LMC_ERR_BASE_WRONG);
+                /* that comes first, also where the payload is damaged (spec 7) */
+                pair[0] ^= 0x20; /* of the first block */
+                enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
+                CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options),
+                             LMC_ERR_BASE_WRONG);
+                pair[0] ^= 0x20;
+                pair[at] ^= 0x40;
+                CHECK(decode(dst, 0, size, enc, enc_size, size, &options) != LMC_OK);
+                pair[at] ^= 0x40;
+                enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
+            }
             options.prediction = NULL;
             CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_BASE_MISSING);
             options.prediction = pair;

@@ -22,7 +22,8 @@
  * stands in another's place is refused like a damaged one.
  *
  * Why two CRCs of data: with one, a wrong base could not be told from damage, and a flipped bit in
- * a mask mostly decodes to something. */
+ * a mask mostly decodes to something. Base_CRC is compared before a block is decoded, Content_CRC
+ * after that: see get_block.h for the order of all checks. */
 
 /* The parts of byte 1, Coding: bits 0-1 are the logarithm of the width, bit 2 the residual (0:
  * xor), bits 3-4 the bits of joint coding, bits 5-7 the layout. */

@@ -9,6 +9,11 @@
  * check a tensor's size by: they refuse what they took for an unknown string before, so that is a
  * change of the format. Nothing in a block depends on it.
  *
+ * Beside this: the table of the spec stands in its decoders, too (spec/lmc_decode.py, spec/ports),
+ * and in spec/make_vectors.py; what is known of a dtype's values, such as that it has a sign, is in
+ * cli/ (grep for a dtype that is alike); tests/test_block.c has the names once more.
+ * CONTRIBUTING.md has the steps.
+ *
  * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
  * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
  * the sign is one of the noisy bits (spec 7.2: residual "subtract" with prediction zero). Floats of
@@ -53,8 +58,10 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
+#ifndef LMC_NO_ENCODER
 /* Whether elements of the dtype are rotated by one bit when they are coded without a prediction. */
 static int lmc__rotates(enum lmc_dtype dtype)
 {
     return (unsigned)dtype < LMC_DTYPE_COUNT && lmc__dtypes[dtype].rotates;
 }
+#endif

@@ -21,6 +21,24 @@
  * rule, while it is read: whatever it says, no access leaves the buffers, and time is in proportion
  * to the elements. The content last: only its CRC can tell bits that are wrong but break no rule.
  *
+ * In order, with where it is done and what it is called when it fails:
+ *
+ *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
+ *                                                                               UNSUPPORTED
+ *   all of the payload is there   who reads the header: lmc_decode_block, ...   TRUNCATED
+ *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
+ *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
+ *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
+ *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
+ *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
+ *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
+ *   -- only now dst is written --
+ *   Content_CRC                   lmc__decode_block                             CHECKSUM
+ *
+ * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
+ * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
+ * BASE_WRONG into CORRUPT: then it is the file that is wrong.
+ *
  * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 

@@ -23,9 +23,13 @@
  * elsewhere, and the classes were counted before.
  *
  * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
+ *
+ *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
+ *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
 
-/* What the start of the payload says. */
+/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
+ * are good until the block is done. Natural planes are sides of class 0, of n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
@@ -38,7 +42,13 @@ typedef struct lmc__grouped_payload {
  *
  * The prediction is compared when the thresholds are known and before any mask is read, for with
  * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
- * be BASE_WRONG, not CORRUPT. */
+ * be BASE_WRONG, not CORRUPT. This is where a wrong base of a delta is refused. (Quantised blocks:
+ * lmc__get_quantized.)
+ *
+ * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
+ * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
+ * the block is sparse, and there is one class where there is no prediction (block_header.h). So
+ * n_of is complete without a prediction, too. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -120,7 +130,11 @@ static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc_
 }
 
 /* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
- * Grouping of the block's header. */
+ * Grouping of the block's header.
+ *
+ * All lists are decoded before an element is made, so all that can be wrong with the payload is
+ * found while dst, and with it a prediction that lies there, is untouched. Classes of no elements
+ * have n_coded = 0: their sides are constants that nobody asks for. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, int subtract, unsigned header,
                                       uint32_t *crc)

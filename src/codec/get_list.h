@@ -17,7 +17,8 @@
  * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
  * leaves. Recursion is 15 deep at most in a tree, and 4 trees deep. */
 
-/* What all functions that read a payload pass on. */
+/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
+ * up the block, and stack and scratch are set anew for the next one. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -48,7 +49,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
  *
  * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
  * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
- * behind the last one must be zero: whoever counts ones may count whole bytes. */
+ * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
+ * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
+ *
+ * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
+ * too, but bytes.) */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n,
                                      const uint8_t **mask)
 {
@@ -79,7 +84,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
  * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to. */
+ * list, which lent its room to both children in turn, is free for what they are merged to.
+ *
+ *     spare   | left: n - n_right elements | right: n_right elements |
+ *
+ * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
+ * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
+ * the sizes of the children rest on. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -119,7 +130,11 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  * later, so left comes first.
  *
  * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before. */
+ * as high as before.
+ *
+ * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
+ * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
+ * also such as have a code (spec 8.2, case 3). */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -202,7 +217,14 @@ static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *l
 }
 
 /* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack. */
+ * input behind it make it a list as it is, or on the stack.
+ *
+ *     mode       side                   read from the payload (spec 8)
+ *     raw        in the payload         n bytes
+ *     constant   a value, no list       1 byte
+ *     tree       merged, on the stack   header, masks
+ *
+ * A constant of 2^20 elements so costs nothing, neither here nor in kernels, which take sides. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     unsigned mode;

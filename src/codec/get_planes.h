@@ -15,7 +15,14 @@
  *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
- */
+ *
+ * What is saved is memory traffic. A plane that was merged by itself would be written once and read
+ * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
+ * the upper one a tree: then no plane is ever written as a whole.
+ *
+ * Every read of the payload is checked before the join; the join itself reads rows that are known
+ * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
+ * leaves dst as it was; one that only its CRC betrays does not. */
 
 /* What joint coding has left of the plane below the top one, where it lies in the payload. The last
  * elements have no byte of their own there, their bits are in the gaps of the others (spec 7.4);
@@ -32,7 +39,12 @@ static enum lmc_status lmc__get_packed(lmc__decoder *d, lmc__joint *joint, size_
 
 /* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
  * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first. */
+ * that was in *root before is merged to its row first.
+ *
+ * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
+ * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
+ * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
+ * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
                                       uint8_t *spare, size_t n, lmc__merged *root)
 {
@@ -64,7 +76,11 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
 
 /* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
  * before the join: what is left over is an error that must not be found after the output is
- * written. */
+ * written.
+ *
+ * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
+ * does on the way. With joint coding the plane below the top one stays packed where it lies:
+ * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        int rotate, unsigned n_more, uint32_t *crc)
 {

@@ -121,7 +121,11 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
  * only, and exceptions are met in one pass.
- */
+ *
+ * Table, positions and values are compared with what is left of the payload all at once, before any
+ * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 8 * 2^20. Scales
+ * are the upper halves of floats; their range keeps every point normal and finite, whatever the
+ * symbol, so restoring needs no check of its own. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -156,6 +160,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
+#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
  * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
  * decoder of their own, and nothing of how a payload is laid out. */
@@ -173,9 +178,14 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     return lmc__get_quantized_head(&d, head, info, spare);
 }
+#endif
 
 /* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of most. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of most.
+ *
+ * That decides for bytes whose top bit is that of most. If most is below 128, a byte with the top
+ * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
+ * parts are at most 127. */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
@@ -204,7 +214,15 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
  *
  * Three counters go along with i, the strip's first element: the group at hand and the element at
  * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met. */
+ * exception that has not been met.
+ *
+ *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
+ *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
+ *
+ * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
+ * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
+ * where four were read, always at or before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -261,8 +279,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
 }
 
 /* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL.
- * The prediction's CRC is compared before dst is touched: with a wrong second moment, all would
- * decode, and be wrong. */
+ * The prediction's CRC is compared first (spec 7): with a wrong second moment, all would decode,
+ * and be wrong; and a wrong one is told from damage even where the payload is damaged, too. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -271,6 +289,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     lmc__quantized_head head;
     lmc__side high, low;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
     low.list = NULL;
     low.value = 0;
@@ -283,7 +302,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
                    LMC_ERR_CORRUPT);
-    if (base) LMC__CHECK(d->k->crc32c(0, base, info->size) == info->base_crc, LMC_ERR_BASE_WRONG);
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }

@@ -10,7 +10,9 @@
  * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
  * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
 
-/* BF16 is the upper half of an F32. */
+/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
+ * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
+ * would carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */

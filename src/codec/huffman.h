@@ -35,7 +35,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
  *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
  *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
- * tree ended here. To visit a node takes one of its depth away and adds its two children.
+ *    tree ended here. To visit a node takes one of its depth away and adds its two children.
  *
  * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
  *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
@@ -43,7 +43,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
  *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
  *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
- * before the first one is replaced.
+ *    before the first one is replaced.
  *
  * 4. Short codes to heavy weights.
  *

@@ -13,7 +13,9 @@
  * every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
+ * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
+ * what is rounded, and for the bits of v beyond 17, which are cut off. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -42,7 +44,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
  * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. */
+ * lmc__log2 never descends. Lists have 2^20 bytes at most, and samples of quantisers (quantise/)
+ * 2^22 symbols, so the sums are below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -65,7 +68,9 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. */
+/* What the counts say of a list. The first three become mode bytes of spec 8 (raw, constant, tree
+ * with or without an escape). It is only a choice: the writer of a list may still find that a
+ * constant is one indeed, or that a tree is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -120,7 +125,18 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
  * that is why a code may be made from a sample at all. (Counting all of a plane would take several
  * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
  * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned). */
+ * (lmc__put_planned).
+ *
+ *   counts -> one symbol, all seen?          constant
+ *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
+ *          -> sort, give up rare symbols     what is left, and perhaps an escape
+ *          -> lengths -> their cost too high raw, after all
+ *                     -> else                tree
+ *
+ * An escape is needed where symbols were given up, and where the list may have others than the
+ * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
+ * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
+ * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n)
 {
@@ -152,6 +168,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
         weights[i] = w;
     }
+    /* At least two leaves: one symbol alone has the escape beside it. */
     lmc__huffman_lengths(lengths, weights, n_leaves);
 
     /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the

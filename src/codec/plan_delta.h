@@ -24,7 +24,8 @@
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
-/* How to code a block against its prediction. */
+/* How to code a block against its prediction. bits is compared with what coding without it is
+ * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
@@ -57,7 +58,14 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes on their way from one for each key to a few. */
+/* Classes on their way from one for each key to a few.
+ *
+ *     keys       112 113 114 115 116 117 118      those that occur in the sample
+ *     classes     0   1   2   3   4   5   6       at first
+ *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
+ *
+ * Class i has the keys from first_key[i] up to the next one's. What merging two would save is kept
+ * for each pair: of all pairs but two it stays the same when classes are merged. */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
@@ -71,7 +79,11 @@ typedef struct lmc__merging {
 } lmc__merging;
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
- * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have. */
+ * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
+ *
+ * The information is n log n - sum of c log c over the magnitudes, in 2^-16 bits as lmc__log2 gives
+ * it, and grows with the block: times n / total. The headers do not. So of two blocks of one kind
+ * the larger one can afford more classes. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -129,7 +141,8 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. */
+ * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
+ * and what the merged class takes is known from what it has saved. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     unsigned i;
@@ -151,7 +164,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
  *
  * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
  * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
- * which there may be 256. */
+ * which there may be 256. This takes at most 255 steps, each two looks at LMC__MAGNITUDES counts,
+ * and a move of what lies behind.
+ *
+ * It ends where no merge saves anything, if there are few enough classes by then: until then it
+ * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
+ * thresholds are those of classes 1 on (spec 7.3). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
                                 size_t n, int subtract, unsigned max_classes)
 {
@@ -189,7 +207,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. */
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
+ * sample as for the classes, so that both estimates err alike. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -270,7 +289,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. */
+ * more; or only trying both ways will tell. put_block.h does what it says.
+ *
+ *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
+ *                                    DELTA   |   EITHER   |   DIRECT          (level max: EITHER)
+ */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by

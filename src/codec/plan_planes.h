@@ -45,7 +45,10 @@ static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
 }
 
 /* From the counts of 10 bits those of the top 8 + n_more bits, less *offset: the lowest value that
- * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. */
+ * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. One pass over the elements
+ * so gives the counts for 0, 1 and 2 bits more.
+ *
+ * With n_more = 0 it cannot fail. */
 static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
                               unsigned n_more)
 {
@@ -65,7 +68,11 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
 }
 
 /* Joint coding, where it takes fewer bits than the plans for the two planes say: then it replaces
- * both. scratch->wide: of lmc__count_wide. */
+ * both. scratch->wide: of lmc__count_wide.
+ *
+ * The symbols of all n elements were counted, so the tree needs no escape for what a sample missed,
+ * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
+ * do not lie within 256, those of 10 do not either: hence the return. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
                               size_t n, unsigned width)
 {
@@ -98,7 +105,13 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
  * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
+ * room, which cannot happen (see workspace.h).
+ *
+ *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
+ *                         -> count quarter 1 -> up to 32 symbols?  enough
+ *     split quarters 2, 3 -> count both, of planes with more symbols
+ *
+ * A block of up to 8192 elements is all in the first quarter, and counted whole. */
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {

@@ -12,10 +12,20 @@
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_bound_block says. */
+ * elements, so a block is never larger than lmc_bound_block says.
+ *
+ *     lmc__encode_block      header, arguments, "stored"           this file
+ *     lmc__encode_payload    which way                             this file
+ *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
+ *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
+ *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
+ *
+ * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
+ * bytes of a block depend on its elements, prediction, dtype, level and position, and on nothing
+ * else: neither on the tier nor on the blocks before. */
 
 #ifndef LMC_NO_ENCODER
-/* How a block has been coded, for its header. */
+/* How a block has been coded, for its header (spec 7). What is not used is 0, as decoders check. */
 typedef struct lmc__block_coding {
     unsigned prediction, grouping; /* header fields; 0, 0: directly */
     int subtract;                  /* the residual is subtracted; without a prediction: rotated */
@@ -42,7 +52,9 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
 }
 
 /* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit. */
+ * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same.
+ *
+ * Grouping (spec 7): bits 0-2 the classes less one, bit 3 sparse, bits 4-6 the natural planes. */
 static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                              const lmc__block *block, const lmc__delta *delta)
 {
@@ -67,7 +79,12 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
  *   2  else without the prediction: the best so far;
  *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
- * nothing, or 1 has shown that it takes more than the best.
+ *      nothing, or 1 has shown that it takes more than the best.
+ *
+ *     verdict    ways tried                                          the sample says
+ *     DIRECT     direct                                              no base, or a useless one
+ *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by an eighth
+ *     EITHER     2, 3                                                in between; or level max
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
@@ -133,7 +150,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 }
 
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. */
+ * stays within the limit and the workspace. The workspace belongs to the call: what
+ * it held before does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,

@@ -18,8 +18,8 @@
  * splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
- *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded one by
- * one base     /                                    ...                     /
+ *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
+ *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
  * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
@@ -27,7 +27,9 @@
  * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. */
+/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
+ * that there are. A class's lists have room for all of its elements, also where zeros are dropped.
+ */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -40,7 +42,13 @@ typedef struct lmc__grouped {
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
  * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
  * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.) */
+ * zero.)
+ *
+ *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
+ *     plane p           7           3           1        list     7 3 1
+ *
+ * A residual is zero if its bytes are in all planes. Sparse deltas have no natural planes (spec
+ * 7.3), so all of them are in the class's lists. The mask's last byte ends in zeros, as it must. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -118,7 +126,11 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 /* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are, and it takes the prediction's CRC on the way. */
+ * how long their lists are, and it takes the prediction's CRC on the way. That is Base_CRC, by
+ * which a decoder refuses a wrong base (see get_block.h).
+ *
+ * Classes without elements have neither mask nor lists, those without coded elements no lists: the
+ * decoder counts as this does, so nothing says so in the payload. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, lmc__block_crcs *crcs)
 {

@@ -29,7 +29,19 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 
 /* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
  * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th.
+ * tree adds to the entropy is counted as a 200th. In bits, with 1/100 + 1/200 of n:
+ *
+ *     information + 8 * 24 + 0.015 n < n
+ *
+ * This is the one place where the encoder decides; the whole criterion for a mask of n bits is
+ *
+ *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
+ *   2  it looks as if it pays: the inequality                  here
+ *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
+ *
+ * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
+ * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
+ * does not fit in the output any more (lmc__put_node).
  *
  * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
  * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
@@ -64,7 +76,13 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size. */
+ * if it would not be smaller. list and spare: lists of size.
+ *
+ * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
+ * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
+ * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
+ *
+ * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -86,7 +104,10 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
 }
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room. */
+ * 1 already. Returns 0 if there is no room.
+ *
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested (spec 8.3). That the stack has no room for the
+ * three lists cannot happen (workspace.h); if it did, the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
@@ -137,7 +158,16 @@ static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *
  *
  * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
  * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child. */
+ * left is free, and is the spare of the right child.
+ *
+ *     left    |  n - n_right elements  | free         |
+ *     right   |  n_right elements      | left's spare |      while the left child is coded
+ *
+ *     left    |  right's spare                        |
+ *     right   |  n_right elements      | free         |      while the right child is coded
+ *
+ * The kernels' slack of LMC__PAD bytes is no danger to a neighbour: what the left child writes
+ * behind its elements is free room, and what it writes behind its spare is the slack of `right`. */
 static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
@@ -155,7 +185,12 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
  * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
  *
- * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. */
+ * The partition is told that a list is not wanted where a child is one symbol: what is known of all
+ * its elements is not written. The count of ones is the size of the right list in any case.
+ *
+ * Recursion is 15 deep at most in each of up to four trees; the depth of a code is its length. Time
+ * is n for each level of the tree, so at most 15 n; for a skewed list it is little more than n, as
+ * few elements get far down. A nested mask is a list of an eighth as many bytes. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -238,7 +273,8 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
+ * since, with trees[0], so the root's tree was kept apart and is put there now. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -271,7 +307,15 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends. */
+/* How lmc__put_planned ends.
+ *
+ * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
+ * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
+ * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
+ * this cheap and every block slower. So the caller makes the row again from the block's elements,
+ * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
+ * which cannot fail for that reason again. Where it was the room in the output that the tree did
+ * not fit in, raw does not fit either, and says so. */
 enum lmc__put {
     LMC__PUT_NO_ROOM,
     LMC__PUT_DONE,
@@ -281,7 +325,11 @@ enum lmc__put {
 };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL. */
+ * lmc__put_root, or NULL.
+ *
+ * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
+ * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
+ * at the first other byte; if there is one, the tree has an escape for it. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)

@@ -34,6 +34,9 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
+ * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
+ * payload are overwritten with the same bytes. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -71,7 +74,9 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 }
 
 /* The plane below the top one: the bits that joint coding has left in it. The top plane's row
- * becomes the joint symbols, to be coded next. Returns 0 if there is no room. */
+ * becomes the joint symbols, to be coded next. Returns 0 if there is no room. The place in the
+ * payload is zero before, because the kernel fold adds bits to bytes that are in part written, and
+ * gaps that no element fills must be zero (spec 7.4). */
 static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const lmc__joint *joint)
 {
     const unsigned top = split->block->width - 1;
@@ -94,7 +99,12 @@ static int lmc__put_packed(lmc__encoder *e, const lmc__split_block *split, const
  *
  * With joint coding the packed rest of a plane comes before the top plane, as its place in the
  * payload does; folding it also makes the symbols that the top plane codes next. If their tree does
- * not fit, raw would not do either: the symbols alone do not restore the plane. */
+ * not fit, that is for want of room in the output, not for its own size (see lmc__choose_joint):
+ * raw, which is larger, would not fit either.
+ *
+ * The end is one byte before what the elements take: a payload of planes must be smaller
+ * (spec 7.2), and so a block that would not be is found out while it is written, wherever that
+ * happens. Then what was written is left to be overwritten. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               lmc__joint *joint, lmc__block_crcs *crcs, int *has_crc)
 {

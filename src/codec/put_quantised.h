@@ -44,7 +44,8 @@ typedef struct lmc__quant_source {
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. */
+/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
+ * go on across blocks: a block's first group is what is left of the one that it begins in. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -88,7 +89,12 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
 }
 
 /* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way. */
+ * all that is found on the way.
+ *
+ * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
+ * and whose elements to the block's content; lmc_quantize, which keeps the elements and throws the
+ * codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is measured,
+ * what is quantised in place and what is decoded are the same. */
 typedef struct lmc__quant_strip {
     /* At most LMC__QUANTIZED_STRIP elements. */
     lmc__quant_source source;
@@ -149,7 +155,10 @@ static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *
 
 /* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
  * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is. */
+ * are copied from there, whatever dst is.
+ *
+ *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions --------> restored ----------------^  (their room is taken over) */
 static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
                                  const lmc__quant_strip *strip)
 {
@@ -175,9 +184,9 @@ static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params 
     return exceptions;
 }
 
-/* Returns the number of exceptions, which dst has as they came. Done again, it
- * changes nothing: restored elements lie on points, or BF16, which were rounded, so near to some
- * that these round to the same. */
+/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
+ * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
+ * the same. Hence a writer may be given elements that were quantised in place before. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_strip *strip)
 {
@@ -209,7 +218,8 @@ typedef struct lmc__exceptions {
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. */
+ * room. Strips come in order, so positions ascend, as spec 7.6 wants them. elements: where the
+ * strip was restored to, which has exceptions as they came. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -225,7 +235,10 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRCs of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRCs are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache. */
+ * The CRC is taken strip by strip, while the strip is in the first cache.
+ *
+ * Base_CRC is of the prediction as the decoder will have it: source->second is that already,
+ * restored if it was quantised itself. With scales of groups nothing is predicted, and it is 0. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, lmc__block_crcs *crcs)
@@ -252,7 +265,8 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 }
 
 /* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. */
+ * The first group is what is left of the group in which the block begins. The offsets are those of
+ * spec 7.6; get_quantised.h has them as a table. The table's entry 0, for zero, is not stored. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -302,7 +316,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
  * payload is not smaller than they are, as spec 7.6 wants it, or does not fit in cap. The lists
  * come last, because their size is known when they are written, while exceptions must be counted
- * first. */
+ * first.
+ *
+ * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
+ * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
+ * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
+ * even if there is no room for exceptions, because content needs the whole pass anyway. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
@@ -341,7 +360,13 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  *
  * With is_recovered the elements are the truth: they were quantised before, and what is coded must
  * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss. */
+ * does not lie on the grid, is coded without loss.
+ *
+ *     payload fits   is_recovered   restored = elements   the block is
+ *          1              0               any             quantised
+ *          0              0               any             its restored elements, stored
+ *          1              1               yes             quantised
+ *       otherwise         1                               coded without loss, from the elements */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
                                              size_t *dst_size, const lmc__quant_params *q,
                                              const lmc__quant_source *source, enum lmc_level level,
@@ -381,7 +406,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     return LMC_OK;
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
  * how the library was configured. */

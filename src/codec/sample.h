@@ -27,7 +27,13 @@ typedef struct lmc__block {
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
- * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on. */
+ * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
+ *
+ *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
+ *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
+ *
+ * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
+ * within the block. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -42,6 +48,7 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
  * them, and each would wait for memory. */
 #define LMC__SAMPLE_AHEAD 16u
 
+/* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     size_t n;           /* elements of them */
@@ -96,7 +103,11 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
 }
 
 /* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
- * one place first, for counting begins and ends with eight tables. */
+ * one place first, for counting begins and ends with eight tables.
+ *
+ * For lists that have no sample of their own: those of classes, whose lengths are known only when
+ * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
+ * list by enough to be worth the copy. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, enum lmc_level level)
 {

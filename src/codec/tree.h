@@ -36,7 +36,19 @@
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 8.4), which code the bytes of masks
  * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). Made by: python3 spec/frozen_trees.py --c */
+ * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
+ * needs no header.
+ *
+ * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
+ * repeat row 9, because no code may be longer; there nesting does the rest.
+ *
+ * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
+ * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
+ * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
+ * of a bit for each bit, where the best code takes 0.985.
+ *
+ * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -68,6 +80,13 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
+/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
+ *
+ *     L           1      2      3      4 .. 16
+ *     first[L]    0      1      1      5             leaves shorter than L
+ *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
+ *
+ * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -143,7 +162,11 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 8.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal. */
+ * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
+ *
+ * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
+ * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
+ * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -153,8 +176,12 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested. Others are too short to gain by it, or are
- * the masks of masks of masks; both sides know without being told. */
+/* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
+ * it, or are the masks of masks of masks; both sides know without being told.
+ *
+ * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
+ * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
+ * a frozen tree; and a list always has a mode byte. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -190,7 +217,12 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 /* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
  * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 8.1): input
  * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set. */
+ * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
+ *
+ * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
+ * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
+ * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
+ * this tree can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {

@@ -24,6 +24,22 @@
  * elements of one class. Every element is in the last class or before, so that needs no comparison.
  */
 
+/* A block of a delta: what group and ungroup are called with. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    int subtract;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
+/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
+ * that CRC-32C; next[c] of them are in class c. */
+typedef struct lmc__delta_progress {
+    size_t n, next[LMC__MAX_CLASSES];
+    uint32_t crc;
+} lmc__delta_progress;
+
 /* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
  * seven bits there; its sign follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)

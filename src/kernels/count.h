@@ -7,6 +7,7 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
+#ifndef LMC_NO_ENCODER
 /* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same. Eight tables,
  * because a count that was stored a few cycles ago is slow to load, and in skewed planes most bytes
  * want the same one. */
@@ -46,6 +47,7 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
+#endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
  * word, then all bytes in the top one, by a multiplication. */

@@ -33,6 +33,7 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
+#ifndef LMC_NO_SNAPSHOT
 /* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
 static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
@@ -43,7 +44,9 @@ static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
     }
     return a ^ b;
 }
+#endif
 
+#ifndef LMC_NO_SALVAGE
 /* The register before the bytes of p, from the one behind them: a step's shift to the right is
  * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
  * 31 tells whether the step had added the polynomial. */
@@ -57,6 +60,7 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     }
     return state;
 }
+#endif
 
 /*
  * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut

@@ -23,23 +23,6 @@
  * out of, or into, the bytes of that vector.
  */
 
-static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const uint64_t low = first * LMC__ONES8;
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 8) {
-        /* no borrow between the bytes that count: src[i] >= first */
-        uint64_t v = lmc__load64(src + i) - low;
-        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
-        for (d = 0; d < depth; d++)
-            bits[d * row + (i >> 3)] =
-                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
-    }
-}
-
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -56,30 +39,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count. */
-LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
-                                     uint8x16_t first, unsigned depth)
-{
-    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
-                             vsubq_u8(vld1q_u8(src + 32), first),
-                             vsubq_u8(vld1q_u8(src + 48), first)};
-    for (; depth-- != 0; bits += row) {
-        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
-        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
-                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
-        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
-    }
-}
-
-static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                              unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
-    for (; n >= 64; n -= 64, src += 64, bits += 8)
-        lmc__flatten64_neon(bits, row, src, 64, low, depth);
-    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
-}
-
 LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                        uint8x16x4_t table, unsigned depth)
 {
@@ -109,31 +68,6 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 #endif
 
 #if LMC__AVX2_TEXT
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
-         */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
-            uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
-                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
-            }
-        }
-    }
-}
-
 LMC__INLINE2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                            const uint8_t *symbols, unsigned depth)
 {
@@ -180,31 +114,6 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
-                                            unsigned first, unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m512i low = _mm512_set1_epi8((char)first);
-    size_t i;
-    unsigned d;
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        for (d = 0; d < depth; d++)
-            lmc__store64(bits + d * row + i / 8,
-                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-    }
-    if (i < n) {
-        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        uint8_t word[8];
-        for (d = 0; d < depth; d++) {
-            lmc__store64(word, _mm512_mask_test_epi8_mask(
-                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-            memcpy(bits + d * row + i / 8, word, row - i / 8);
-        }
-    }
-}
-
 LMC__INLINE512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                const uint8_t *symbols, unsigned depth)
 {
@@ -234,3 +143,103 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
     else lmc__unflatten_body_avx512(dst, bits, n, symbols, depth);
 }
 #endif
+
+#ifndef LMC_NO_ENCODER
+static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint64_t low = first * LMC__ONES8;
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 8) {
+        /* no borrow between the bytes that count: src[i] >= first */
+        uint64_t v = lmc__load64(src + i) - low;
+        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
+        for (d = 0; d < depth; d++)
+            bits[d * row + (i >> 3)] =
+                (uint8_t)lmc__collect_bits(v >> (depth - 1 - d) & LMC__ONES8);
+    }
+}
+
+#if LMC__NEON
+/* A step of 64 elements, of which n count. */
+LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                     uint8x16_t first, unsigned depth)
+{
+    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
+                             vsubq_u8(vld1q_u8(src + 32), first),
+                             vsubq_u8(vld1q_u8(src + 48), first)};
+    for (; depth-- != 0; bits += row) {
+        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
+        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
+                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
+        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    }
+}
+
+static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                              unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_neon(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
+}
+#endif
+
+#if LMC__AVX2_TEXT
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m256i low = _mm256_set1_epi8((char)first);
+    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
+    size_t i;
+    unsigned d;
+    for (i = 0; i < n; i += 32) {
+        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
+         */
+        v = _mm256_sll_epi16(v, up);
+        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
+            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+            uint8_t word[4];
+            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
+            else {
+                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
+                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+            }
+        }
+    }
+}
+#endif
+
+#if LMC__X86
+LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
+{
+    const size_t row = (n + 7) / 8;
+    const __m512i low = _mm512_set1_epi8((char)first);
+    size_t i;
+    unsigned d;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        for (d = 0; d < depth; d++)
+            lmc__store64(bits + d * row + i / 8,
+                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+    }
+    if (i < n) {
+        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
+        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
+        uint8_t word[8];
+        for (d = 0; d < depth; d++) {
+            lmc__store64(word, _mm512_mask_test_epi8_mask(
+                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
+            memcpy(bits + d * row + i / 8, word, row - i / 8);
+        }
+    }
+}
+#endif
+#endif /* LMC_NO_ENCODER */

@@ -40,6 +40,20 @@ LMC__INLINE unsigned lmc__unpack(const uint8_t *packed, size_t i, const lmc__joi
     return v;
 }
 
+/* Elements [first + i, first + n), one by one. */
+static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
+                             const uint8_t *packed, size_t first, size_t i, size_t n,
+                             const lmc__joint *joint)
+{
+    const unsigned extra = joint->extra;
+    for (; i < n; i++) {
+        const unsigned wide = joint->offset + symbols[i];
+        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
+        high[i] = (uint8_t)(wide >> extra);
+    }
+}
+
+#ifndef LMC_NO_ENCODER
 /* Elements [i, n), one by one. */
 static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
                            const uint8_t *low, size_t i, size_t n, const lmc__joint *joint)
@@ -57,19 +71,7 @@ static void lmc__fold_rest(uint8_t *symbols, uint8_t *packed, const uint8_t *hig
             }
     }
 }
-
-/* Elements [first + i, first + n), one by one. */
-static void lmc__unfold_rest(uint8_t *high, uint8_t *low, const uint8_t *symbols,
-                             const uint8_t *packed, size_t first, size_t i, size_t n,
-                             const lmc__joint *joint)
-{
-    const unsigned extra = joint->extra;
-    for (; i < n; i++) {
-        const unsigned wide = joint->offset + symbols[i];
-        low[i] = (uint8_t)(wide << (8 - extra) | lmc__unpack(packed, first + i, joint));
-        high[i] = (uint8_t)(wide >> extra);
-    }
-}
+#endif
 
 /* The tiers. */
 #define LMC__ISA(name) lmc__##name##_scalar

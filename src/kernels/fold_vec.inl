@@ -8,31 +8,8 @@
  * which it undefines at its end. Shifts of bytes let bits of the neighbouring byte in; a select
  * removes them. `extra` is a constant where these are inlined. */
 
-/* high and low to symbols. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
-                                                unsigned offset)
-{
-    const LMC__VECTOR wide =
-        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
-                         LMC__ISA(shl)(high, extra));
-    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
-}
-
-/* The packed bits of low of elements behind packed_size; packed: where the field of the first is in
- * row 0. */
-LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
-                                         unsigned extra)
-{
-    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
-    unsigned b;
-    for (b = 0; b < 8 - extra; b += extra) {
-        uint8_t *const p = packed + b / extra * row;
-        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
-        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
-    }
-}
-
-/* And back. */
+/* The packed bits of elements behind packed_size; packed: where the field of the first is in row
+ * 0. */
 LMC__INLINE_ISA LMC__VECTOR LMC__ISA(unpack_tail)(const uint8_t *packed, size_t row, unsigned extra)
 {
     LMC__VECTOR r = LMC__ISA(splat)(0);
@@ -57,35 +34,6 @@ LMC__INLINE_ISA void LMC__ISA(unfold_step)(LMC__VECTOR *high, LMC__VECTOR *low, 
                              LMC__ISA(select)(LMC__ISA(not_below)(s, from), lower, upper));
     *low = LMC__ISA(select)(LMC__ISA(splat)((255u << (8 - extra)) & 255),
                             LMC__ISA(shl)(s, 8 - extra), *low);
-}
-
-LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                         const uint8_t *low, size_t n, const lmc__joint *joint,
-                                         unsigned extra)
-{
-    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
-    const unsigned offset = joint->offset;
-    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
-    size_t i;
-    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
-    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
-        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
-        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
-        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
-    }
-    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
-}
-
-LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
-                                    const uint8_t *low, size_t n, const lmc__joint *joint)
-{
-    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
-    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
 }
 
 LMC__INLINE_ISA void LMC__ISA(unfold_body)(uint8_t *high, uint8_t *low, const uint8_t *symbols,
@@ -120,6 +68,60 @@ LMC__STATIC_ISA void LMC__ISA(unfold)(uint8_t *high, uint8_t *low, const uint8_t
     if (joint->extra == 1) LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 1);
     else LMC__ISA(unfold_body)(high, low, symbols, packed, first, n, joint, 2);
 }
+
+#ifndef LMC_NO_ENCODER
+/* high and low to symbols. */
+LMC__INLINE_ISA LMC__VECTOR LMC__ISA(fold_step)(LMC__VECTOR high, LMC__VECTOR low, unsigned extra,
+                                                unsigned offset)
+{
+    const LMC__VECTOR wide =
+        LMC__ISA(select)(LMC__ISA(splat)((1u << extra) - 1), LMC__ISA(shr)(low, 8 - extra),
+                         LMC__ISA(shl)(high, extra));
+    return LMC__ISA(add)(wide, LMC__ISA(splat)((256 - offset) & 255));
+}
+
+/* And back: the packed bits of low go to where unpack_tail finds them. */
+LMC__INLINE_ISA void LMC__ISA(pack_tail)(uint8_t *packed, LMC__VECTOR low, size_t row,
+                                         unsigned extra)
+{
+    const LMC__VECTOR top = LMC__ISA(splat)((255u << (8 - extra)) & 255);
+    unsigned b;
+    for (b = 0; b < 8 - extra; b += extra) {
+        uint8_t *const p = packed + b / extra * row;
+        const LMC__VECTOR field = LMC__ISA(shl)(low, 8 - extra - b);
+        LMC__ISA(store)(p, LMC__ISA(select)(top, field, LMC__ISA(load)(p)));
+    }
+}
+
+LMC__INLINE_ISA void LMC__ISA(fold_body)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                         const uint8_t *low, size_t n, const lmc__joint *joint,
+                                         unsigned extra)
+{
+    const size_t n_main = lmc__min(n, joint->packed_size), row = joint->row;
+    const unsigned offset = joint->offset;
+    const LMC__VECTOR rest = LMC__ISA(splat)(255u >> extra), zero = LMC__ISA(splat)(0);
+    size_t i;
+    for (i = 0; i + sizeof(LMC__VECTOR) <= n_main; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(store)(packed + i, LMC__ISA(select)(rest, l, zero));
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n_main, joint);
+    for (i = n_main; i + sizeof(LMC__VECTOR) <= n; i += sizeof(LMC__VECTOR)) {
+        const LMC__VECTOR h = LMC__ISA(load)(high + i), l = LMC__ISA(load)(low + i);
+        LMC__ISA(store)(symbols + i, LMC__ISA(fold_step)(h, l, extra, offset));
+        LMC__ISA(pack_tail)(packed + (i - n_main), l, row, extra);
+    }
+    lmc__fold_rest(symbols, packed, high, low, i, n, joint);
+}
+
+LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high,
+                                    const uint8_t *low, size_t n, const lmc__joint *joint)
+{
+    if (joint->extra == 1) LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 1);
+    else LMC__ISA(fold_body)(symbols, packed, high, low, n, joint, 2);
+}
+#endif /* LMC_NO_ENCODER */
 #undef LMC__VECTOR
 #undef LMC__ISA
 #undef LMC__INLINE_ISA

@@ -24,6 +24,7 @@
  * bits (its lower half is zero).
  */
 
+#ifndef LMC_NO_QUANTIZE
 /* The scale that an element's prediction gives: about its square root times a constant, since half
  * of a float's bits is its root's but for the exponent's bias. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
@@ -133,6 +134,30 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
+/* symbols[i] = table[codes[i]] */
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
+/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
+static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
+                                     size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
+}
+
+/* memcpy of what will not be looked at soon: past the caches */
+static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    memcpy(dst, src, size);
+}
+
+#ifndef LMC_NO_ENCODER
 static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
                                         uint32_t scale, const lmc__grid *grid)
 {
@@ -175,24 +200,7 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* symbols[i] = table[codes[i]] */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
-/* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
-static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
-                                     size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
-}
-
-/* The inverse, of symbols below 256 << low_bits. */
+/* The inverse of join_symbols, of symbols below 256 << low_bits. */
 static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                                     unsigned low_bits)
 {
@@ -202,12 +210,7 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
         if (low) low[i] = (uint8_t)(symbols[i] & ((1u << low_bits) - 1));
     }
 }
-
-/* memcpy of what will not be looked at soon: past the caches */
-static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    memcpy(dst, src, size);
-}
+#endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
@@ -317,3 +320,4 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 }
 #endif
 #endif
+#endif /* LMC_NO_QUANTIZE */

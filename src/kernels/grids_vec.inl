@@ -104,6 +104,25 @@ LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *sym
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
+LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
+                                            const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        LMC__ISA(w8) h, l;
+        LMC__ISA(w16) s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, LMC__ISA(w16));
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
  * that are no normal numbers are not either, but +0 always is: symbol 0. */
 LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
@@ -220,24 +239,6 @@ LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, 
     return rest + (uint32_t)LMC__ISA(sum)(sum);
 }
 
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
 LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                            size_t n, unsigned low_bits)
 {
@@ -254,6 +255,7 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
+#endif /* LMC_NO_ENCODER */
 #undef LMC__U32
 #undef LMC__I32
 #undef LMC__U64

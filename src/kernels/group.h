@@ -28,22 +28,7 @@
  * shuffle in all planes, and stored at the end of its lists; only as many count as there are, and
  * what is stored behind them is overwritten by the next step, or lies in the lists' slack. */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    int subtract;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
-/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
-typedef struct lmc__delta_progress {
-    size_t n, next[LMC__MAX_CLASSES];
-    uint32_t crc;
-} lmc__delta_progress;
-
+#ifndef LMC_NO_ENCODER
 /* Byte p of a residual goes to one of two places. The width is constant, so that the loop over p
  * and the residual's masks are. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
@@ -402,3 +387,4 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
+#endif /* LMC_NO_ENCODER */

@@ -9,6 +9,7 @@
  * map symbols to ranks, the order of their leaves, and partition these.
  */
 
+#ifndef LMC_NO_ENCODER
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -130,3 +131,4 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
     }
 }
 #endif
+#endif /* LMC_NO_ENCODER */

@@ -25,6 +25,7 @@
  * the end lies in the slack of the list.
  */
 
+#ifndef LMC_NO_ENCODER
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -210,3 +211,4 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
     return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 0);
 }
 #endif
+#endif /* LMC_NO_ENCODER */

@@ -24,13 +24,55 @@
     default: call(8);                                                                              \
     }
 
+LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                unsigned width, int rotate)
+{
+    uint64_t v[8];
+    size_t i = 0;
+    unsigned p;
+    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+        for (; i + 16 <= n; i += 16) {
+            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
+            uint16_t e[16];
+            int j;
+            for (j = 0; j < 16; j++) {
+                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
+                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
+            }
+            lmc__store16x16(dst + 2 * i, e);
+        }
+    for (; i + 8 <= n; i += 8) {
+        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
+        lmc__join8(dst + i * width, v, width, rotate);
+    }
+    if (i < n) {
+        uint8_t tail[64], in[8];
+        for (p = 0; p < width; p++) {
+            memset(in, 0, sizeof in);
+            memcpy(in, planes->row[p] + i, n - i);
+            v[p] = lmc__load64(in);
+        }
+        lmc__join8(tail, v, width, rotate);
+        memcpy(dst + i * width, tail, (n - i) * width);
+    }
+}
+
+static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                             unsigned width, int rotate){
+#define LMC__CALL(w)                                                                               \
+    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+#ifndef LMC_NO_ENCODER
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, int rotate)
 {
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+    if (width == 2)
         for (; i + 16 <= n; i += 16) {
             uint16_t e[16];
             uint8_t low[16], high[16];
@@ -60,39 +102,6 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                unsigned width, int rotate)
-{
-    uint64_t v[8];
-    size_t i = 0;
-    unsigned p;
-    if (width == 2)
-        for (; i + 16 <= n; i += 16) {
-            const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
-            uint16_t e[16];
-            int j;
-            for (j = 0; j < 16; j++) {
-                const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
-                e[j] = rotate ? (uint16_t)(r >> 1 | r << 15) : r;
-            }
-            lmc__store16x16(dst + 2 * i, e);
-        }
-    for (; i + 8 <= n; i += 8) {
-        for (p = 0; p < width; p++) v[p] = lmc__load64(planes->row[p] + i);
-        lmc__join8(dst + i * width, v, width, rotate);
-    }
-    if (i < n) {
-        uint8_t tail[64], in[8];
-        for (p = 0; p < width; p++) {
-            memset(in, 0, sizeof in);
-            memcpy(in, planes->row[p] + i, n - i);
-            v[p] = lmc__load64(in);
-        }
-        lmc__join8(tail, v, width, rotate);
-        memcpy(dst + i * width, tail, (n - i) * width);
-    }
-}
-
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
                               unsigned width, int rotate)
 {
@@ -101,29 +110,13 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-
-static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, int rotate)
-{
-#define LMC__CALL(w)                                                                               \
-    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
+#endif
 
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
 #define LMC__INLINE_ISA LMC__INLINE
 #include "kernels/split_join_vec.inl"
-
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            int rotate)
-{
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
 
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            int rotate){
@@ -144,16 +137,30 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__INLINE_ISA LMC__INLINE512
 #include "kernels/split_join_vec.inl"
 
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, int rotate){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
+LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                     unsigned width, int rotate)
+{
+#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, int rotate){
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, rotate)
+#endif
+
+#ifndef LMC_NO_ENCODER
+#if LMC__NEON
+static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                            int rotate){
+#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, rotate)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
+#if LMC__X86
+LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                      unsigned width, int rotate){
+#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, rotate)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -166,3 +173,4 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 #undef LMC__CALL
 }
 #endif
+#endif /* LMC_NO_ENCODER */

@@ -25,6 +25,7 @@
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root. */
 
+#ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
  * tiers end with.
  *
@@ -245,3 +246,4 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
     return lmc__split_strips(k, planes, root, src, n, width, rotate, done);
 }
 #endif
+#endif /* LMC_NO_ENCODER */

@@ -27,48 +27,68 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
 #endif
 
-/* Those that a tier has under its own name. */
-#define LMC__KERNELS(isa)                                                                          \
-    lmc__is_constant_scalar, lmc__split_##isa, lmc__map_##isa, lmc__partition_##isa,               \
-        lmc__merge_##isa, lmc__flatten_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,         \
-        lmc__fold_##isa, lmc__unfold_##isa, lmc__count_classes_##isa, lmc__group_##isa,            \
-        lmc__ungroup_##isa
+/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
+ * an argument. */
+#define LMC__DECODERS(isa, crc32c, join, join_root)                                                \
+    crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
+        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
+#ifndef LMC_NO_ENCODER
+#define LMC__ENCODERS(isa, split_root)                                                             \
+    lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa,
+#else
+#define LMC__ENCODERS(isa, split_root)
+#endif
+
+/* of grids.h */
+#ifdef LMC_NO_QUANTIZE
+#define LMC__GRID_DECODERS(isa, look_up, stream)
+#else
+#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#endif
+#if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
+#define LMC__GRID_ENCODERS(isa, or_scalar)
+#else
+#define LMC__GRID_ENCODERS(isa, or_scalar)                                                         \
+    or_scalar(quantize_rows, isa), or_scalar(quantize_updates, isa), lmc__sum_magnitudes_##isa,    \
+        lmc__cut_symbols_##isa,
+#endif
+#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
 #define LMC__SCALAR_GRIDS                                                                          \
-    lmc__restore_rows_scalar, lmc__restore_updates_scalar, lmc__quantize_rows_scalar,              \
-        lmc__quantize_updates_scalar, lmc__sum_magnitudes_scalar, lmc__join_symbols_scalar,        \
-        lmc__cut_symbols_scalar, lmc__look_up_scalar, lmc__stream_scalar
+    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
+    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
 #if LMC__VECTORS
 #define LMC__GRIDS(isa, look_up, stream)                                                           \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, LMC__OR_SCALAR(quantize_rows, isa),       \
-        LMC__OR_SCALAR(quantize_updates, isa), lmc__sum_magnitudes_##isa, lmc__join_symbols_##isa, \
-        lmc__cut_symbols_##isa, look_up, stream
+    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
 #else
 #define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
+/* One part a line. The formatter would indent each one more. */
+/* clang-format off */
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,       lmc__crc32c_scalar,   lmc__join_scalar, lmc__split_root_strips,
-    lmc__join_root_strips, LMC__KERNELS(scalar), LMC__SCALAR_GRIDS};
+    LMC_TIER_SCALAR,
+    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
+    LMC__ENCODERS(scalar, lmc__split_root_strips)
+    LMC__SCALAR_GRIDS
+};
 
 #if LMC__NEON
 /* with the CRC-32 instructions, and without */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    lmc__crc32c_neon,
-    lmc__join_neon,
-    lmc__split_root_strips,
-    lmc__join_root_strips,
-    LMC__KERNELS(neon),
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+};
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    lmc__crc32c_scalar,
-    lmc__join_neon,
-    lmc__split_root_strips,
-    lmc__join_root_strips,
-    LMC__KERNELS(neon),
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)};
+    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+};
 #endif
 
 #if LMC__SIMDE
@@ -78,33 +98,35 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
  * code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,         lmc__crc32c_scalar,      lmc__join_scalar,  lmc__split_root_strips,
-    lmc__join_root_strips,  lmc__is_constant_scalar, lmc__split_scalar, lmc__map_scalar,
-    lmc__partition_avx2,    lmc__merge_simde,        lmc__flatten_avx2, lmc__unflatten_avx2,
-    lmc__count_ones_scalar, lmc__fold_avx2,          lmc__unfold_avx2,  lmc__count_classes_scalar,
-    lmc__group_scalar,      lmc__ungroup_scalar,     LMC__SCALAR_GRIDS};
+    LMC_TIER_SIMDE,
+    lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips, lmc__merge_simde,
+    lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
+    lmc__ungroup_scalar,
+#ifndef LMC_NO_ENCODER
+    lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+#endif
+    LMC__SCALAR_GRIDS
+};
 #endif
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    lmc__crc32c_avx2,
-    lmc__join_avx2,
-    lmc__split_root_avx2,
-    lmc__join_root_avx2,
-    LMC__KERNELS(avx2),
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)};
+    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
+    LMC__ENCODERS(avx2, lmc__split_root_avx2)
+    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+};
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX512)
 /* join on its own is rare: what join_root leaves over */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    lmc__crc32c_avx512,
-    lmc__join_avx2,
-    lmc__split_root_avx512,
-    lmc__join_root_avx512,
-    LMC__KERNELS(avx512),
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)};
+    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
+    LMC__ENCODERS(avx512, lmc__split_root_avx512)
+    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+};
 #endif
+/* clang-format on */

@@ -144,48 +144,54 @@ typedef struct lmc__kernels {
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  int rotate);
-    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
-                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
-                           int rotate);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                           size_t n, lmc__streaming streaming);
-    int (*is_constant)(const uint8_t *src, size_t n);
-    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                  int rotate);
-    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
-    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
-                        unsigned split);
     void (*merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right);
-    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     void (*unflatten)(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
                       unsigned depth);
     size_t (*count_ones)(const uint8_t *mask, size_t size);
-    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
-                 size_t n, const lmc__joint *joint);
     void (*unfold)(uint8_t *high, uint8_t *low, const uint8_t *symbols, const uint8_t *packed,
                    size_t first, size_t n, const lmc__joint *joint);
     uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                               const uint8_t *base, size_t n, unsigned width,
                               const lmc__grouping *grouping);
-    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
+#ifndef LMC_NO_ENCODER
+    void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
+                  int rotate);
+    uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
+                           lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
+                           int rotate);
+    int (*is_constant)(const uint8_t *src, size_t n);
+    void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
+    size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
+                        unsigned split);
+    void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
+    void (*fold)(uint8_t *symbols, uint8_t *packed, const uint8_t *high, const uint8_t *low,
+                 size_t n, const lmc__joint *joint);
+    uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                      const uint8_t *base, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping);
+#endif
+#ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
                             const lmc__grid *grid);
+    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
+                         unsigned low_bits);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
                             const lmc__grid *grid);
     size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
                                size_t n, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
-    void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
-                         unsigned low_bits);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
-    void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
+#endif
+#endif
 } lmc__kernels;

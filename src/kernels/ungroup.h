@@ -11,7 +11,6 @@
 #include "kernels/split_join.h"
 #include "kernels/strip.h"
 #include "kernels/classes.h"
-#include "kernels/group.h"
 
 /*
  * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
@@ -23,28 +22,6 @@
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
  * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
  * give zero: so the classes are combined by or. */
-
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are. */
-typedef struct lmc__spread {
-    lmc__class_sides from;
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
-} lmc__spread;
-
-static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
-                               const lmc__delta_block *block)
-{
-    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
-    unsigned p, c;
-    memset(spread, 0, sizeof *spread);
-    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
-    for (c = 0; c < n_classes; c++)
-        for (p = first; p < block->width; p++) {
-            spread->from.side[c][p] = sides->side[c][p];
-            if (sides->side[c][p].list) spread->any_list[c] = 1;
-        }
-}
 
 /* The bytes of a residual, from the lists of its class and the natural planes. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
@@ -98,6 +75,30 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
     (void)streaming;
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
+
+#if LMC__NEON || LMC__X86
+/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
+ * have the constant zero, which leaves the step's zeros as they are. */
+typedef struct lmc__spread {
+    lmc__class_sides from;
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    const uint8_t *natural[8];      /* of the natural planes; else NULL */
+} lmc__spread;
+
+static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
+                               const lmc__delta_block *block)
+{
+    const unsigned first = block->grouping->n_natural, n_classes = block->grouping->n_classes;
+    unsigned p, c;
+    memset(spread, 0, sizeof *spread);
+    for (p = 0; p < first; p++) spread->natural[p] = sides->side[0][p].list;
+    for (c = 0; c < n_classes; c++)
+        for (p = first; p < block->width; p++) {
+            spread->from.side[c][p] = sides->side[c][p];
+            if (sides->side[c][p].list) spread->any_list[c] = 1;
+        }
+}
+#endif
 
 #if LMC__NEON
 /* Whole steps of 16 elements; done->crc is left to the caller.

@@ -21,12 +21,20 @@
  *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
  *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
  *
+ * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
  *   symbols on a fine grid        a pass over the sample                  fit_sample.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
  *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
- */
+ *
+ * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
+ * depends on how many threads there are or on the tier, and floating point decides nothing: it is
+ * used where every machine gets the same result, and for what is reported. So the quantiser, and
+ * with it all that is written, is the same on every machine.
+ *
+ * The fit decides how, never what is right: any grid and table make a valid block (spec 7.6), so a
+ * mistake here would cost size or precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -39,7 +47,9 @@
 #define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. */
+ * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
+ * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
+ * call. */
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -99,7 +109,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
 
 /* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
  * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. */
+ * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
+ * points, so they reach half as far.) */
 static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -133,7 +144,10 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
  * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales. */
+ * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ *
+ * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
+ * sample: total leaves out zeros and exceptions. */
 static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
@@ -152,7 +166,8 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
 }
 
 /* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info. */
+ * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
+ * does not mean that there is a grid. */
 static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -208,6 +223,9 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
+/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
+ * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
+ * has a quantiser as any other, which says why. */
 LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
                                           const lmc_quantizer_options *options)
 {

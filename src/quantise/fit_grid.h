@@ -46,7 +46,15 @@ typedef struct lmc__fitted {
 /* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
  * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
  * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions. */
+ * its entropy. Elements beyond the sample's ends become exceptions.
+ *
+ *     symbols before   1 ......... first ....... last ......... n_points
+ *     symbols after                  1 .......... last - first + 1         min grows by as much
+ *     High, Low                    symbol >> low_bits, the low_bits lowest
+ *
+ * min must stay at most 0, as the format has it (spec 7.6), so a grid of points above its scale
+ * begins at the scale. f->counts are still those of the numbers before: who wants them on the moved
+ * grid counts again. */
 static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -136,7 +144,10 @@ static int32_t lmc__octaves(uint64_t ratio)
 }
 
 /* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample. */
+ * finest one is fine enough, and this one holds the sample.
+ *
+ * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
+ * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
 static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
 {
     unsigned guess;

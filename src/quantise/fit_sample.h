@@ -67,7 +67,14 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter. */
+ * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ *
+ *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
+ *                  chunk         stride = 3 chunks
+ *
+ * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
+ * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
+ * room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -80,7 +87,8 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 
 /* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
  * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. */
+ * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
+ * stands for as many as are in a stride. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
 {
     lmc_quantizer *const q = f->q;

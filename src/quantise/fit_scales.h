@@ -39,7 +39,11 @@
  * side of zero. A logarithmic one has M in its middle.
  *
  * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 65,536 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+ * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
+ *
+ * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
+ * have nothing normal get the scale of 1, for any will do where all elements are zero or
+ * exceptions. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -93,7 +97,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions. */
+ * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ *
+ * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
+ * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
+ * octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;

@@ -108,7 +108,13 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 
 /* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
  * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin. */
+ * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+ *
+ *     codes before   0 | 1 ... | first ............ last | ... 65534
+ *     codes after    0 |         1 ..... last - first + 1
+ *
+ * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
+ * are means of what occurs, so none is lost. */
 static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;

@@ -22,6 +22,9 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
+/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
+ * codes has an entry for each symbol of the grid; scales has one for each group, none if they
+ * follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -65,7 +68,9 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
  * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31. */
+ * below 2^31.
+ *
+ *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
 {
     const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
@@ -105,7 +110,7 @@ static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
  * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- */
+ * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -134,7 +139,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. */
+/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
+ * size that each was allocated with, hence n_codes and n_groups. */
 LMC_API void lmc_free_quantizer(lmc_quantizer *q)
 {
     if (!q) return;
@@ -152,6 +158,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
+/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
+ * nothing, and has no second moment to ask for. */
 LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
                                      size_t size, const void *second)
 {

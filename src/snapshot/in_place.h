@@ -76,6 +76,8 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                      memcmp(item->identity, t->identity, LMC_IDENTITY_SIZE) == 0);
 }
 
+/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
+ * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
 LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
 {
     const lmc_base *base = r ? r->origin.base : NULL;

@@ -63,7 +63,8 @@ static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *fi
                            LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
 }
 
-/* Where the digester puts the identities of the file at hand; they move when the index grows. */
+/* Where the digester puts the identities of the file at hand. They move when the index grows: so a
+ * digester is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_identities(const lmc__index_builder *b)
 {
     return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
@@ -79,7 +80,8 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_
     lmc__store32(facts + 8, d->file_crc);
 }
 
-/* The next block of the run whose section was the last. */
+/* The next block of the run whose section was the last. With its size a reader finds it; with its
+ * Header_CRC it tells it from another one of the same numbers. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {

@@ -2,8 +2,21 @@
 #include "base/platform.h"
 #include "snapshot/buffer.h"
 
-/* Memory in place of files. A lmc_memory is a lmc__buffer that the caller can look into; it is made
- * one for the time of a call, so that both grow by the same rule. */
+/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+ *
+ *     data |----- written ---------------|- room -|
+ *          0             ^ position      ^ size   ^ cap
+ *                          of the stream   sink: appends here; source: ends here
+ *
+ * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
+ * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
+ * point to it. While a sink writes, data may move, so it must not be read by another thread.
+ *
+ * Like all callbacks, these return 0 for success; what failed is told by whoever calls them. */
+
+/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
+ * call, so that both grow by the same rule. If there is no memory, what was written before is still
+ * there. */
 static int lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -49,6 +62,7 @@ LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
     return sink;
 }
 
+/* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
 {
     lmc_source source;
@@ -58,6 +72,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
     return source;
 }
 
+/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
 {
     lmc_stream stream;
@@ -66,6 +81,7 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
     return stream;
 }
 
+/* It can be used again. alloc_user stays, as the caller has set it. */
 LMC_API void lmc_free_memory(lmc_memory *memory)
 {
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);

@@ -38,7 +38,8 @@ static int lmc__compare_items(const void *a, const void *b)
 /* By name, then by identity. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
-    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items);
+    lmc__item spare;
+    lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
 /* Of sorted items: equal names are neighbours. */
@@ -85,7 +86,8 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* Where key stands in a table of `size` keys, a power of two, or the free place where it should. */
+/* Where key stands in a table of `size` keys, a power of two, or the free place where it should.
+ * One is free, for the table is at most half full. */
 static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
 {
     size_t i = (size_t)key & (size - 1);
@@ -93,7 +95,7 @@ static size_t lmc__place_key(const uint64_t *table, size_t size, uint64_t key)
     return i;
 }
 
-/* A table of twice the size, or the first, with the same keys. */
+/* A table of twice the size, or the first, with the same keys. On errors the old one stays. */
 static enum lmc_status lmc__grow_paths(lmc__buffer *set)
 {
     lmc__buffer grown;
@@ -111,10 +113,11 @@ static enum lmc_status lmc__grow_paths(lmc__buffer *set)
     return LMC_OK;
 }
 
-/* Adds the path of file number n to the set, which has n, or refuses it (CORRUPT) if it is there
- * already. The set holds 64 bits of each path's SHA-256: a table of open addressing, at most half
- * full, 0 for free. So it takes 16 to 32 bytes for each file, however long their paths, and none
- * can choose paths that collide. */
+/* Adds the path of file number n to the set, which has at most n, or refuses it (CORRUPT) if it is
+ * there already. The set holds 64 bits of each path's SHA-256, in a table of open addressing, at
+ * most half full, 0 for free: 16 to 32 bytes for each file, however long its path. Nobody can
+ * choose paths that fill one place of the table; two different ones are taken for the same with a
+ * chance of n in 2^63. */
 static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *path)
 {
     uint8_t digest[32];

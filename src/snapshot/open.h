@@ -10,9 +10,22 @@
 #include "snapshot/salvage_read.h"
 
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
- * which are a reader with more behind it. Only this file knows that there are two. */
+ * which are a reader with more behind it. Only this file knows that there are two.
+ *
+ *     reader.h     lmc_reader             tables, coder, origin; reads by the index
+ *     salvage.h    lmc__salvage           | lmc_reader | what was found | verdicts |
+ *
+ * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
+ * pointers to functions, read_run and free_extra: reader.h does not include salvage, and a library
+ * without salvage (LMC_NO_SALVAGE) has nothing of it but an error for who asks.
+ *
+ * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
+ * caller's, and must stay until the reader is freed. */
 
-/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. */
+/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. From an
+ * intact file this reads header, trailer and index, and refuses what is wrong with them; salvage
+ * goes through all of the file, and refuses next to nothing. Blocks are checked when they are read.
+ */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -27,7 +40,11 @@ static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside. On errors it is freed like one that was
- * opened: everything in it is zero, or valid. */
+ * opened: everything in it is zero, or valid.
+ *
+ * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
+ * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
+ * nothing, and freed in any case. */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
@@ -66,6 +83,8 @@ LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *s
     return LMC_OK;
 }
 
+/* What a salvage has beside before the reader itself, as it lies in the same allocation.
+ * struct_size is kept because LMC_REALLOC wants to know what it frees. */
 LMC_API void lmc_free_reader(lmc_reader *r)
 {
     if (!r) return;

@@ -7,36 +7,34 @@
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
 typedef int (*lmc__is_before)(const void *context, size_t i);
 
-LMC__INLINE void lmc__swap(uint8_t *a, uint8_t *b, size_t size)
-{
-    uint8_t copy[64]; /* no element is larger */
-    memcpy(copy, a, size);
-    memcpy(a, b, size);
-    memcpy(b, copy, size);
-}
-
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable.
+ * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest is swapped
- * to the end, again and again, and [0, end) made a heap anew. Both sift down the element at
- * `start`, which is 0 from then on. */
-LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare)
+ * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
+ * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
+ * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
+ * leaves, until it fits. */
+LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
+                                void *spare)
 {
     uint8_t *const a = (uint8_t *)array;
     size_t start = n / 2, end = n;
     while (end > 1) {
         size_t root, child;
-        if (start > 0) start--;
-        else {
+        if (start > 0) {
+            start--;
+            memcpy(spare, a + start * size, size);
+        } else {
             end--;
-            lmc__swap(a, a + end * size, size);
+            memcpy(spare, a + end * size, size);
+            memcpy(a + end * size, a, size);
         }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
             if (child + 1 < end && compare(a + child * size, a + (child + 1) * size) < 0) child++;
-            if (compare(a + root * size, a + child * size) >= 0) break;
-            lmc__swap(a + root * size, a + child * size, size);
+            if (compare(spare, a + child * size) >= 0) break;
+            memcpy(a + root * size, a + child * size, size);
         }
+        memcpy(a + root * size, spare, size);
     }
 }
 

@@ -148,13 +148,13 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                 const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item);
+    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
     size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
     uint32_t found = 0;
     for (; i < n && i < UINT32_MAX; i++) {
         const lmc__item *item = lmc__get_item(o, i);
         int is_of_path;
-        if (item->size != strlen(name) || memcmp(item->name, name, item->size) != 0) break;
+        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
         is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)

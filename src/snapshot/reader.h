@@ -476,6 +476,7 @@ LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC
 
 LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
 
+/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
 {

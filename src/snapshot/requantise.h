@@ -23,7 +23,15 @@
  * A file may be made so that its heads say anything that spec 7.6 allows, and each block something
  * else. So the first head counts, the others must agree, and where they do not the tensor has no
  * quantiser, which is no error. Blocks are read one by one, and their CRCs of headers checked;
- * their elements are not decoded. */
+ * their elements are not decoded.
+ *
+ *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
+ *     block 1   stored                                    -> nothing; scale 1 for its groups
+ *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
+ *     end                                                 -> code of each symbol, n_groups scales
+ *
+ * So the result is complete for all elements, also those of blocks that were not quantised: they
+ * lie on some grid or become exceptions, and then is_recovered has the last word. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -48,7 +56,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, which differ from block to block. */
+/* All that a block's head says but its scales, and which part of a group comes first: those differ
+ * from block to block. n_points is not said by a head, so it is not compared. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -77,7 +86,13 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
  * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again. */
+ * says nothing: it will be coded so again.
+ *
+ * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
+ * the block's first element in the tensor. Its first group must end where the tensor's groups do,
+ * or the scales would be of other elements. A group that begins in the block before gets its scale
+ * twice; if a hostile file says two, the last one counts, and the comparison with the elements
+ * tells. */
 static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
                                           const uint8_t *src, const lmc_block_info *info,
                                           uint64_t first, uint8_t *ws, size_t ws_size,
@@ -184,6 +199,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
+/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
+ * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
+ * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
 LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
                                            size_t file_number, const lmc_tensor *t, lmc_twin *twin)
 {

@@ -189,9 +189,10 @@ static int lmc__compare_found(const void *x, const void *y)
 /* Blocks of a file that was not shuffled are in order as they were found. */
 static void lmc__sort_found(lmc__found_block *found, size_t n)
 {
+    lmc__found_block spare;
     size_t i = 1;
     while (i < n && lmc__compare_found(&found[i - 1], &found[i]) < 0) i++;
-    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found);
+    if (i < n) lmc__heap_sort(found, n, sizeof *found, lmc__compare_found, &spare);
 }
 
 typedef struct lmc__block_search {

@@ -28,7 +28,11 @@
  *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
  * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
-/* At least n files; of those that are new nothing is known. */
+/* -- tables with gaps -- */
+
+/* At least n files; of those that are new nothing is known, not even that they exist: a later one,
+ * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
+ */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
     while (r->tables.n_files < n) {
@@ -40,7 +44,9 @@ static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* At least n runs, likewise: of size 0, as they are in no file. */
+/* At least n runs, likewise: of size 0, as they are in no file. A prediction of LMC_ERR_NOT_FOUND
+ * is what marks a run as unknown; it stays when the run gets a place, as only its section would
+ * tell. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
     while (lmc__count_runs(&r->tables) < n) {
@@ -53,14 +59,19 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* By its section, or by the index. */
+/* By its section, or by the index. Not those that lmc__place_run has given a place: their blocks
+ * can be read, but not those that have a prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
 }
 
-/* Makes the run one of its file's, which then reaches from its first to its last run. Runs come in
- * any order, for some are found only as orphans. */
+/* Makes the run one of its file's. A file's runs are those from its first to its last; in between
+ * there may be some of which nothing is known. Runs come in any order, for some are found only as
+ * orphans.
+ *
+ *     runs    0 1 2 | 3 ? 5 | ? 7        "?": not found
+ *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
 static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
     lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
@@ -74,7 +85,9 @@ static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 
 /* -- 1 -- */
 
-/* A FILE section. One that is no valid file leaves one of which nothing is known. */
+/* A FILE section. One that is no valid file leaves one of which nothing is known. Of two with one
+ * number the first counts; numbers that are left out become files of which nothing is known.
+ * Strings and tensors are copied to the file's memory. */
 static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
                                          const uint8_t *body)
 {
@@ -100,7 +113,11 @@ static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section
     return LMC_OK;
 }
 
-/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow. */
+/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow.
+ *
+ * The file number comes from a body whose CRC is right, but a hostile file can make that, too: it
+ * is bounded by what could lie before this section, before tables grow by it. So memory stays in
+ * proportion to the file. */
 static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
                                         const uint8_t *body, size_t *file_number, uint64_t *end)
 {
@@ -151,7 +168,17 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* -- 3: where a run lies whose section is lost -- */
+/* -- 3: where a run lies whose section is lost --
+ *
+ * Runs cover the files without a gap and in order (spec 6), so what is known on both sides of a
+ * lost one says where it must be:
+ *
+ *     files   |------- file 0 --------|------- file 1 --------|
+ *     runs    |  run 0  |   run 1 ?   |  run 2  |   run 3 ?   |
+ *                       ^ end of run 0          ^ end of run 2; file 1 ends where its section says
+ *
+ * Two unknown runs in a row cannot be told apart: the second begins where nobody knows. Once the
+ * first was given its blocks it is still not "known", since more of them may be lost behind it. */
 
 /* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
  * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
@@ -186,9 +213,15 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
 
 /* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
  *
- * Where it begins lmc__locate_run says. The size of its blocks is that of the first found, if there
- * is another to show that it is not the last, which may be shorter; all others must agree. A run
- * ends with the last of its blocks that was found, and must not reach into what is known. */
+ * Where it begins lmc__locate_run says. Its block size is that of the first block found, provided
+ * that another one shows that it is not the last, which may be shorter; a lone block has a size of
+ * its own only if it is number 0. All others must agree. The run ends with the last of its blocks
+ * that was found (more may be lost behind it), and must not reach into what is known: the next run,
+ * or the end of the file.
+ *
+ *     known      |--- run 4 ---|                         |--- run 6 ---|
+ *     run 5                    |##0##|     |##2##|#3#|
+ *                        start ^     block size <->  ^ end: at most where run 6 begins */
 static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
 {
     const uint32_t number = block->run;
@@ -234,8 +267,14 @@ static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, si
 
 #define LMC__MAX_TRIES ((uint64_t)1 << 26)
 
-/* Finds the known runs of orphans, trying those that follow the one before them first. The number
- * of tries is bounded, for a hostile file can have as many orphans as runs. */
+/* Finds the known runs of orphans, trying those that follow the one before them first: blocks that
+ * were moved, or whose section came later. A block that is in the wrong place is no longer one of a
+ * row. The number of tries is bounded, for a hostile file can have as many orphans as runs.
+ *
+ * How a header tells its run: the Header_CRC covers the position, which is not stored (spec 7). As
+ * a CRC is linear, header and CRC give state, and for each run number the one block number with
+ * which the CRC would be right is state ^ lmc__run_state(run). A wrong run gives any number of 32
+ * bits, and that must name a block of the run that has this size: a chance of n_blocks in 2^32. */
 static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -267,9 +306,13 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
 
 /* -- 3 again -- */
 
-/* Orphans of unknown runs. A wrong guess of the run's number gives a random number of 32 bits for
- * the block; the right one gives one that the bytes since the last section can hold, at 25 for each
- * block. So of the 16 next unknown runs the one that fits is right, if only one does. */
+/* Orphans of unknown runs. For each run number, the header's CRC gives a block number
+ * (lmc__header_state). For the right run it is small: blocks take 25 bytes at least, so there are
+ * no more of them than the bytes since the last known section can hold. For a wrong one it is a
+ * random number of 32 bits, which is small with a chance of `most` in 2^32. So of the next 16
+ * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
+ *
+ * Blocks of the same run are then given a place together. */
 static enum lmc_status lmc__number_orphans(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -320,6 +363,14 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
  * another one, as good, has other content, there is no telling which is right, and none is handed
  * out. In place: what is kept is never more than what was looked at.
  *
+ *     trust    is preferred to        doubtful, where another content has
+ *     INDEX    all others             - (there is one block at one place)
+ *     ROW      LONE, INNER            ROW or LONE
+ *     LONE     INNER                  LONE
+ *     INNER                           INNER
+ *
+ * The order of lmc__sort_found puts the best of a position first.
+ *
  * Before that, blocks go that do not fit their run after all: without an index, two sections may
  * have had the number, of which one was taken. */
 static void lmc__choose_blocks(lmc__salvage *s)
@@ -358,7 +409,14 @@ static void lmc__choose_blocks(lmc__salvage *s)
 
 /* -- 5 -- */
 
-/* Blocks of runs without a place go behind the others, which stay sorted. */
+/* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
+ * at the end, for whoever can make something of them.
+ *
+ *     s->blocks   |  run and number in order  |  run and number in order  |
+ *                 0                  s->n_blocks        lmc__count_found
+ *
+ * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an entry.
+ */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -384,7 +442,10 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 
 /* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
  * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
- * base: the header that would have told may be lost. */
+ * base: the header that would have told may be lost.
+ *
+ * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
+ * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
 static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -409,7 +470,9 @@ static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 
 /* -- opening -- */
 
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage. */
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
+ * of a later version is refused, where a damaged header is not. An intact header names the base, so
+ * a wrong one is refused at once, as by any reader (spec 4). */
 static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -429,7 +492,10 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 }
 
 /* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. */
+ * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
+ * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
+ * missing; and none. Only the first is no damage, but the second leads to the index all the same.
+ */
 static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -453,7 +519,8 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* The steps of the comment above. With an index, 1 and 3 have nothing to find. */
+/* The steps of the comment at the top. With an index, 1 and 3 have nothing to find: it names all
+ * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -464,7 +531,10 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_confirm says: of each file, then of each of its tensors. */
+/* Room for what lmc_confirm says: of each file, then of each of its tensors.
+ *
+ *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
+ *     verdicts_at     ^ [0]                      ^ [1] */
 static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 {
     size_t i, n = 0;
@@ -476,7 +546,11 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 }
 
 /* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
- * found an index; then the tables. A file in which nothing is found at all is no LMC file. */
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file.
+ *
+ * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
+ * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
+ * when the tables are full; what stays is in proportion to the blocks that were found. */
 static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc__salvage *const s = lmc__get_salvage(r);
@@ -506,6 +580,7 @@ static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
+/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
 static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);

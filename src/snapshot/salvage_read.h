@@ -19,13 +19,27 @@
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
  * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_confirm can tell. */
+ * that lmc_confirm can tell.
+ *
+ *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
+ *                    sorted by run and number, copies side by side; n_blocks ^, then the others
+ *
+ *     lmc_next_range ---> the next block of that order, or the gap before it
+ *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
+ *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
+ *
+ * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
+ * Content_CRC, and Base_CRC with it, are checked here, each time that a block is asked for. */
 
 /* -- blocks -- */
 
 /* One of the copies of a block, to dst, of block->length bytes; number: of its run, SIZE_MAX if
  * that has no place, and then no prediction. As other readers do it, but block by block: a damaged
- * neighbour must not cost this one. */
+ * neighbour must not cost this one.
+ *
+ * The header is read and checked again, for the file may have changed since the walk, and what is
+ * used of it here was allocated for what it said then. The prediction goes to dst, and the block is
+ * decoded over it. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
@@ -65,7 +79,12 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
 
 /* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
  * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
- * are not asked for: in_outer keeps this to one level. */
+ * are not asked for: in_outer keeps this to one level.
+ *
+ *     file   | header 5 | payload of block 5 ... | header 9 | payload 9 | ... payload of 5 | ...
+ *
+ * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
+ * its size may be wrong, and block 9 may be what really lies there. */
 static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
 {
     size_t i;
@@ -85,7 +104,12 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
     return LMC_OK;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. */
+/* The first intact one of the copies of a block, which begin with number i of those found.
+ *
+ * The copies have the same position, content CRC and length (lmc__choose_blocks), so whichever
+ * decodes is right. A copy that lies within the bytes of another block is passed over if that one
+ * is intact: then it is part of that one's content, such as an LMC file that was packed into this
+ * one, and just looks like a block of this file. */
 static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
@@ -106,7 +130,12 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
     return status;
 }
 
-/* The reader's read_run. */
+/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
+ * is lost ends it; what is around that is to be had by lmc_next_range.
+ *
+ * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
+ * are two, as in other readers: one for runs that this very file predicts, because reading those
+ * asks for other bytes of it, by this function again, which may need the other one. */
 static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                           uint8_t *dst, size_t size)
 {
@@ -140,18 +169,20 @@ static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t
 
 /* -- ranges -- */
 
-/* What lmc_confirm says of a file, then of its tensors. */
+/* What lmc_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
+ * its CRC, those of tensors by their identities. */
 static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_confirm says of what is whole. */
+/* What lmc_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the identity that the index has. */
+ * is compared with the identity that the index has. The digest of one that is not whole is finished
+ * all the same, and thrown away: that is how the digester gets to the next tensor. */
 static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
                                  uint64_t end)
 {
@@ -168,13 +199,14 @@ static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t 
     }
 }
 
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. */
+/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
+ * by spans, in order. */
 typedef struct lmc__span {
     uint64_t offset, size;
     const uint8_t *data;
 } lmc__span;
 
-/* Cuts off the front up to that offset of the file. */
+/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
 static void lmc__advance(lmc__span *span, uint64_t offset)
 {
     if (span->data) span->data += (size_t)(offset - span->offset);
@@ -182,8 +214,9 @@ static void lmc__advance(lmc__span *span, uint64_t offset)
     span->offset = offset;
 }
 
-/* The bytes of tensors in a span. A tensor of which something was lost is not whole any more, for
- * tensor_done stays behind: then nothing more of it is absorbed. */
+/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
+ * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
+ * never whole. So a leaf is only ever made of neighbours. */
 static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
                                 lmc__span span)
 {
@@ -209,7 +242,8 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
 }
 
 /* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- */
+ * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
+ * what is there is taken: once something is lost it is of no use, and not compared. */
 static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
@@ -228,7 +262,7 @@ static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
         verdicts[0] = lmc__verdict(d->file_crc == file->crc);
 }
 
-/* The next range is that, of the file at hand. */
+/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
 static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 {
     lmc__span span;
@@ -239,7 +273,8 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
     s->offset += range->size;
 }
 
-/* The next range is lost, from where it begins up to `end` of the file at hand. */
+/* The next range is lost, from where it begins up to `end` of the file at hand. That is a range
+ * like others, so LMC_OK, with its own status. */
 static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
 {
     range->size = end - s->offset;
@@ -249,7 +284,10 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
 }
 
 /* Number i of those found becomes the range; number: of its run, or SIZE_MAX. That it turns out to
- * be damaged is in range->status; what is returned is about the call. */
+ * be damaged is in range->status; what is returned is about the call.
+ *
+ * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
+ * file can make. range->data is the reader's, until the next call. */
 static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -271,7 +309,12 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lm
 }
 
 /* The next range of run number s->run, in which s->offset of the file is: a block that was found,
- * or what is lost up to the next one. */
+ * or what is lost up to the next one.
+ *
+ *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
+ *     ranges              | 0   | lost      | 3   | 4 |
+ *
+ * Ranges begin where blocks do, for all that are handed out end where one ends. */
 static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -293,7 +336,9 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last run.
+ */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
@@ -315,7 +360,9 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place; its copies are passed over. */
+/* The next block without a place. Its copies are passed over: they are of the same position, and
+ * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
+ * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
 static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);
@@ -332,7 +379,12 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
 }
 
 /* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. */
+ * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
+ * reader, and it does not go back.
+ *
+ *     LMC_OK             a range: data, or lost, or damaged, as range->status says
+ *     LMC_ERR_NOT_FOUND  that was all
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
 {
     lmc__salvage *s;
@@ -357,11 +409,15 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
     return LMC_OK;
 }
 
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not known.
+ */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
     return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
 }
 
+/* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by
+ * in lmc_next_range without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
 {
     const lmc_file *const file = lmc_get_file(r, file_number);

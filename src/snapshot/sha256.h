@@ -2,13 +2,24 @@
 #include "base/platform.h"
 
 /* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
- * and dtypes, so its speed does not matter, and plain C will do. */
+ * and dtypes, so its speed does not matter, and plain C will do.
+ *
+ * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
+ * state is by value, without memory of its own: a copy of it goes on by itself.
+ *
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes behind those: size % 64 of them
+ *     size    all bytes so far
+ *
+ * What is digested, and why CRCs may stand for content in it: identity.h and spec 9.2. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
+/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
+ * 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -17,7 +28,12 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* FIPS 180-4, 6.2.2 */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
+ * else in this library, so they are put together byte by byte. The constants are of the cube roots
+ * of the first 64 primes (4.2.2); v has the standard's variables a to h.
+ *
+ * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
+ * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -55,6 +71,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
+/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -68,6 +85,14 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+ *
+ *     | message | 80 | zeros | bits of the message, 8 bytes |
+ *                             ^ 56 bytes into the last block
+ *
+ * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
+ * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
+ * taken first, as padding counts in size, too. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};

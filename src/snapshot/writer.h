@@ -26,6 +26,21 @@
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
  * what is written. */
 
+/* The calls, in the order in which they are legal:
+ *
+ *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
+ *               ^------------- once or more often, no two at once ------^
+ *
+ * Metadata may be added at any time before finish, free be called at any time. And what they write
+ * (spec 3 and 6), while the index grows in memory:
+ *
+ *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | INDX | trailer |
+ *       open     begin    as bytes come                     begin          finish
+ *
+ * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
+ * not: it is what the index says of places. w->body is one buffer for whatever section is being
+ * made. */
+
 /* Straight to the sink, behind what waits to be written. The first thing that fails stops
  * everything: a sink cannot take back. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -38,7 +53,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 }
 
 /* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. */
+ * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
+ * buffer cannot have more than SIZE_MAX / 2. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint32_t number)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -50,7 +66,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, uint3
     return lmc__sink_write(w, w->body.data, w->body.size);
 }
 
-/* See lmc__visit_buffer. */
+/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
 static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&w->index.entries, alloc_user);
@@ -63,6 +79,14 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.quantized, alloc_user);
 }
 
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
+ * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
+ * know: it may if there is a read_back, even if no twin is ever used.
+ *
+ * What the options point to (base, read_back, parallel, what quantisers there will be) is the
+ * caller's and must stay until the writer is freed; the options themselves are copied. The base's
+ * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
+ * reads its bytes only where it has a tensor of the same name. */
 LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options)
 {
@@ -102,6 +126,8 @@ LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sin
     return LMC_OK;
 }
 
+/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
+ * trailer. The sink is the caller's, and is not closed. */
 LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
@@ -113,7 +139,11 @@ LMC_API void lmc_free_writer(lmc_writer *w)
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have. */
+ * as a wrong argument, and the copy that the writer works with is what a reader will have.
+ *
+ * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
+ * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
+ * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
 static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                        enum lmc_dtype default_dtype)
 {
@@ -146,7 +176,10 @@ static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now. */
+ * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
+ * its CRC, and the identities of its tensors go to the room that the index has kept for them
+ * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
+ * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     if (!w->in_file) return LMC_ERR_ARGUMENT;
@@ -160,7 +193,11 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keeps an entry, encoded as in the index, until the end: keys may come in any order. */
+/* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
+ *
+ *     | u32 size of key | u32 size of value | key | value |
+ *
+ * Whether two have the same key is found out in the end, when they are sorted. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -178,7 +215,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 }
 
 /* The metadata entries in order of their keys, appended to the index. They are sorted by what
- * points to them, and then copied. */
+ * points to them, and then copied. An item's name points at the key within w->metadata, to which
+ * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
 static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -202,7 +240,14 @@ static enum lmc_status lmc__append_metadata(lmc_writer *w)
 }
 
 /* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
- * do not lie side by side. The trailer must come last: a file that has one is complete. */
+ * do not lie side by side. The trailer must come last: a file that has one is complete.
+ *
+ *     | section header |   head   | entries of files and runs | metadata |  trailer  |
+ *       section          head       w->index.entries, as it has grown      trailer
+ *       '- Body_CRC ----------------------------------------------'
+ *
+ * The identity is made first: it takes the items out of the entries (spec 9.3), of which there are
+ * as many as files and runs, and the metadata, which does not count for it, is not there yet. */
 static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -238,7 +283,8 @@ static enum lmc_status lmc__finish_writer(lmc_writer *w)
 }
 
 /* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. */
+ * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
+ * there was an error, nor with a w that is NULL. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -265,6 +311,7 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const v
 }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
+/* Of the snapshot (spec 9.3): known when it is finished, as it is of all files. */
 LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
                                                 uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -273,6 +320,8 @@ LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
     return LMC_OK;
 }
 
+/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
+ * Those are the coder's parts (pipeline.h). */
 LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 {
     uint64_t pending = 0;

@@ -9,6 +9,14 @@
  * are walked from the start; those before the range are checked and skipped. Each header is checked
  * before it is used to find the next one.
  *
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     range                [first ......... last)
+ *                       part    whole    part
+ *
+ * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
+ * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
+ *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
  * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
@@ -78,6 +86,12 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
+ * an error in a header may be found when the waves before it have been written to dst: after an
+ * error dst is of no use.
+ *
+ * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
+ * the end. total_size is the caller's, and trusted for nothing but comparisons. */
 LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,

@@ -24,6 +24,11 @@
  *                       slots that are being written. Else a wave's slots follow what is packed,
  *                       and waves are made and packed in turn, as many blocks as dst has room for.
  *
+ * Slot i begins at i times the largest size of a block (lmc_bound_block), counted from dst. Blocks
+ * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
+ * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
+ * different bytes. memmove, for a block may be moved by less than its length.
+ *
  * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
@@ -53,7 +58,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. */
+ * returns, so waves need no other lock. Packing is first, for it may take longest: it
+ * moves up to four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -95,7 +101,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. */
+ * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
+ * the next one, behind what is packed by then. */
 static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
 {
     uint64_t block;
@@ -112,7 +119,13 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
 }
 
 /* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone. */
+ * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+ *
+ *     step      1            2            3
+ *     encode    w0, jobs A   w1, jobs B   w2, jobs A
+ *     pack                   w0, jobs A   w1, jobs B   ...
+ *
+ * An error ends it at once: dst is then of no use, packed or not. */
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;
@@ -134,7 +147,11 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
  * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
+ * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
+ *
+ * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
+ * a base that has nothing to do with the tensor could make the result larger than no base at all.
+ */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -155,6 +172,8 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
+/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
+ * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,

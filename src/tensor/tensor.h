@@ -28,7 +28,8 @@
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Bytes per block, or 0 if the options are illegal. */
+/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
+ * 2^20 (spec 7), so at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -54,12 +55,15 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
+/* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
 LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 {
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
 #ifndef LMC_NO_ENCODER
+/* All blocks stored. It is also the room that lets several workers encode side by side without
+ * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
@@ -71,7 +75,14 @@ LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *optio
 #endif
 
 /* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed. */
+ * while one is encoded, what the one before has made is packed.
+ *
+ *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
+ *         | to align |                   | workspace | temp block | workspace | temp block |
+ *
+ * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
+ * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
+ * and nothing points into it when a call returns. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {

@@ -11,6 +11,15 @@
  * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
  * share nothing that is written, so any order gives the same bytes.
  *
+ *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
+ *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *
+ * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
+ * planned before is seen by all tasks, and what they did is seen after it. The library makes no
+ * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
+ * that number is their workspace.
+ *
  * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
  * a lmc__job into a struct of their own (pipeline.h). */
 typedef struct lmc__job {
@@ -28,9 +37,8 @@ typedef struct lmc__job {
     const lmc__quant_params *quant;
     uint64_t first_element;
 
-    /* Decoding. info: of its header. Only
-     * bytes [skip, skip + keep) of the block go to dst: if that is all, it is decoded right there,
-     * else in the worker's workspace, and copied. */
+    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
+     * is all, it is decoded right there, else in the worker's workspace, and copied. */
     lmc_block_info info;
     lmc__streaming streaming;
     size_t skip, keep;
@@ -54,7 +62,7 @@ typedef struct lmc__wave {
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only one. */
+/* Without a parallel_for the caller is the only worker, number 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -108,7 +116,9 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
+ * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
+ * and its status says so (spec 7: no bytes are delivered before Content_CRC). */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -134,7 +144,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster. */
+/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
+ * a single worker would have found first. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
