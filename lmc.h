@@ -2128,9 +2128,9 @@ static const uint32_t lmc__crc_powers[31] =
     0xF946610B,0x3C204F8F,0x538586E3,0x59726915,0x734D5309,0xBC1AC763,0x7D0722CC,0xD289CABE,
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill 8 KiB, a strip
- * of root.h, up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj x^(8
- * j LANE4 - 33). */
+/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
+ * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
+ * LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u
@@ -9388,7 +9388,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 8.3). Others are too short to gain by
- * it, or are the masks of masks of masks; both sides know without being told.
+ * it, or stand at nesting 3; both sides know without being told.
  *
  * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
  * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
@@ -9478,8 +9478,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         more, for the coded elements before zeros are merged in between
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
- * Of others samples of the elements and of the prediction, and the planes of one: 3 w times 2048
- * bytes, from 32768 elements on 3 w times 8192 masks                 see lmc__mask_stack_size
+ *                         Of others samples of the elements and of the prediction, and the planes
+ *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
+ *   masks                 see lmc__mask_stack_size
  *
  * That is ten rows and two masks with the pads of eight classes in each, and the masks' stack. So
  * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
@@ -10193,9 +10194,10 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
- * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th. In bits, with 1/100 + 1/200 of n:
+/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of its n bits. Both
+ * pay for the time of decoding: a nested mask has 9 nodes or more, each with a cost of its own, and
+ * each of its bytes is merged. At these limits a saved byte costs some 30 cycles. What the frozen
+ * tree needs beyond the entropy is counted as n / 200. In bits:
  *
  *     information + 8 * 24 + 0.015 n < n
  *
@@ -12682,23 +12684,23 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 }
 #endif
 
-/* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of most.
+/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
  *
- * That decides for bytes whose top bit is that of most. If most is below 128, a byte with the top
+ * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
  * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
  * parts are at most 127. */
-static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
+static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
-    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
     uint64_t more = 0;
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         const uint64_t v = lmc__load64(p + i), carry = (v & low7) + add;
-        more |= most < 128 ? carry | v : carry & v;
+        more |= limit < 128 ? carry | v : carry & v;
     }
     more &= 0x80 * ones;
-    for (; i < n; i++) more |= p[i] > most;
+    for (; i < n; i++) more |= p[i] > limit;
     return more != 0;
 }
 
@@ -16710,6 +16712,8 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
  *                                                              (reader: a delta
  *                                                              may be listed
  *                                                              without)
+ *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
+ *                                                              have a place
  *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
  *   header names                                               anything is
  *                                                              written
@@ -16721,10 +16725,12 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
  *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
  *                                 codec/get_quantised.h        decoded, before
  *                                                              dst is written
- *   in place, what is already     lmc__decode_snapshot_task    n_done             BASE_WRONG
- *   written is the delta's        (pipeline.h)
+ *   in place, n_done is of whole  lmc__restore_block,          the block of       ARGUMENT
+ *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
+ *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
+ *   written is the delta's        (pipeline.h)                 n_done
  *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
- *   paths, kinds, sizes
+ *   paths, kinds, sizes           (in_place.h)
  *
  * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
  * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
@@ -18474,17 +18480,22 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
 /* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
  *
  * How each field of the index is checked before it is used:
- *     body           Body_CRC first. It tells damage, not malice: everything below holds for any
- * bytes counts         not used to allocate; entries are parsed until as many were there, or they
- * end offset         equals the sum of all sizes before: sections and blocks follow each other
- * without a gap, from the header up to the index itself section        its own CRCs, kind, number;
- * size is at most what is left of the body FILE, RUN      lmc__parse_file, lmc__parse_run: limits,
- * order, sizes that add up File_Size      at most 2^63 - 1, what the FILE section said if it did,
- * and the sum of its runs block entries  8 bytes each must be there before room for them is made;
- * size above that of a header, and at most that of a block stored as it is metadata       sizes
- * within the body, keys in strictly ascending order identity       equals that of the names and
- * identities above So memory is at most a few times the size of the index, which the caller limits,
- * and time is n log n in it. */
+ *
+ *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
+ *                  bytes
+ *   counts         not used to allocate; entries are parsed until as many were there, or they end
+ *   offset         equals the sum of all sizes before: sections and blocks follow each other
+ *                  without a gap, from the header up to the index itself
+ *   section        its own CRCs, kind, number; size is at most what is left of the body
+ *   FILE, RUN      lmc__parse_file, lmc__parse_run: limits, order, sizes that add up
+ *   File_Size      at most 2^63 - 1, what the FILE section said if it did, and the sum of its runs
+ *   block entries  8 bytes each must be there before room for them is made; size above that of a
+ *                  header, and at most that of a block stored as it is
+ *   metadata       sizes within the body, keys in strictly ascending order
+ *   identity       equals that of the names and identities above
+ *
+ * So memory is at most a few times the size of the index, which the caller limits, and time is
+ * n log n in it. */
 
 /* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {

@@ -67,7 +67,7 @@ CHECK = ["simd:%s~" % program for program in ["kernels"] + PROGRAMS] + ["simd:ve
 
 
 BUGS = [  # name, group, text (there once), text in its place
-    # == 6 kernels
+    # == kernels
     ("crc32c scalar: the lanes are joined in the wrong order", "kernel",
      "        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;\n        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;",
      "        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;\n        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;"),
@@ -209,7 +209,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);",
      "    for (i = 0; i < 16; i++) memcpy(dst + 2 * i, &v[i], 2);"),
 
-    # == 6.19 grids
+    # == kernels: grids
     ("divide: cut, not rounded", "quantise",
      "    m = ((m >> drop) + 1) >> 1;",
      "    m = (m >> drop) >> 1;"),
@@ -239,7 +239,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8)",
      "s & (uint16_t)(1u << low_bits), LMC__ISA(w8)"),
 
-    # == 8.1 - 8.3
+    # == codec: dtypes, trees, the workspace
     ("BF16 is not coded as a float", "encode",
      '{"BF16", 16, 2, 1}',
      '{"BF16", 16, 2, 0}'),
@@ -274,7 +274,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "    size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;\n    stack->top",
      "    size_t skip = (uintptr_t)ws & 15;\n    stack->top"),
 
-    # == 8.4 - 8.7 encoding
+    # == codec: encoding lists and blocks
     ("plans: bytes that the sample lacks have no code", "encode",
      "has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;",
      "has_escape = n_kept < n_symbols || n_symbols == 1;"),
@@ -375,7 +375,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "m->first_key[i] = m->first_key[i + 1];",
      ""),
 
-    # == 8.8 quantised blocks
+    # == codec: encoding quantised blocks
     ("quantised BF16: exceptions are overwritten by what is restored", "quantise",
      "for (i = 0; i < in->n && exceptions; i++)\n"
      "if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);",
@@ -405,7 +405,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "        if (cap < size) return LMC_ERR_DST_TOO_SMALL;\n        payload_size = size;",
      "        payload_size = size;"),
 
-    # == 8.9 decoding lists
+    # == codec: decoding lists
     ("masks: bits behind the end are accepted", "decode",
      "    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);\n",
      ""),
@@ -459,7 +459,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);\n",
      ""),
 
-    # == 8.10 decoding blocks
+    # == codec: decoding blocks
     ("joint planes: an offset beyond the symbols", "decode",
      "LMC__CHECK(joint.offset < 256u << n_more, LMC_ERR_CORRUPT);",
      "LMC__CHECK(joint.offset <= 256u << n_more, LMC_ERR_CORRUPT);"),
@@ -502,10 +502,10 @@ BUGS = [  # name, group, text (there once), text in its place
      "planes.row[p] = list;",
      "planes.row[p] = list;"),
     ("quantised: codes above 127 count as valid", "decode",
-     "more |= most < 128 ? carry | v : carry & v;",
-     "more |= most < 128 ? carry : carry & v;"),
+     "more |= limit < 128 ? carry | v : carry & v;",
+     "more |= limit < 128 ? carry : carry & v;"),
     ("quantised: the last, odd codes are not looked at", "decode",
-     "    for (; i < n; i++) more |= p[i] > most;\n",
+     "    for (; i < n; i++) more |= p[i] > limit;\n",
      ""),
     ("quantised: a position twice", "decode",
      "LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);",
@@ -578,7 +578,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "    if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;\n",
      "    (void)dst_cap;\n"),
 
-    # == 8.11 - 8.12 waves and tensors
+    # == tensor
     ("waves: a wrong prediction of the snapshot's own is a wrong base", "delta",
      "if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)\n"
      "job->job.status = LMC_ERR_CORRUPT;",
@@ -634,7 +634,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "needed = 16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;",
      "needed = 16 + jobs_size + (uint64_t)wave->workspace_size;"),
 
-    # == 8.13 fitting
+    # == quantise
     ("k-means: cells' costs overflow", "quantise",
      "sum[i] + (uint64_t)count * i;\n        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;",
      "sum[i] + (uint64_t)count * i;\n        c->square[i + 1] = c->square[i] + (uint32_t)(count * i * i);"),
@@ -692,7 +692,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);\n",
      ""),
 
-    # == 9.1 - 9.3
+    # == snapshot: identities, memory, names, waves
     ("identities: leaves are aligned to the file, not to the tensor", "snapshot",
      "d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);",
      "d->planned + LMC__LEAF_SIZE - d->planned % LMC__LEAF_SIZE);"),
@@ -758,7 +758,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "*set = grown;",
      "*set = grown;"),
 
-    # == 9.4 sections
+    # == snapshot: sections
     ("sections: a head's CRC is not compared", "snapshot",
      "    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);\n    memcpy(section->kind",
      "    (void)k;\n    memcpy(section->kind"),
@@ -850,7 +850,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK && body[8] <= LMC__MAX_LOG2_BLOCK, LMC_ERR_CORRUPT);",
      "LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK, LMC_ERR_CORRUPT);"),
 
-    # == 9.5 predictions
+    # == snapshot: predictions
     ("bases: a tensor of another dtype predicts", "delta",
      "(dtype && strcmp(item->tensor->dtype, dtype) != 0) || ",
      ""),
@@ -892,7 +892,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "for (; part < size; i++)",
      "for (; part < size; i++)"),
 
-    # == 9.6 writer
+    # == snapshot: writer
     ("writer: twins are read back before they were quantised", "quantise",
      "LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,\n"
      "(uint8_t *)dst + (size_t)(from - offset), from - r->start,\n"
@@ -987,7 +987,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "w->plan.file.size = w->plan.position;",
      "w->plan.file.size = w->plan.position;"),
 
-    # == 9.7 - 9.8 reading, restore
+    # == snapshot: header, index, restore
     ("header: reserved bytes are not looked at", "snapshot",
      "for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);",
      "for (i = 68; i < 72; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);"),
@@ -1119,7 +1119,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "        LMC__TRY(lmc__fetch_all(r, 1));\n        n = ",
      "        LMC__TRY(lmc__fetch(r, 1));\n        n = "),
 
-    # == 9.9 reader
+    # == snapshot: reader
     ("reader: where sections begin is not compared", "snapshot",
      "LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);",
      ""),
@@ -1228,7 +1228,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "r->coder = options->lender ? options->lender->coder : &r->own_coder;",
      "r->coder = &r->own_coder;"),
 
-    # == 9.10 - 9.11
+    # == snapshot: identities of files
     ("identify: a stream that ends early", "delta",
      "        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;\n",
      ""),

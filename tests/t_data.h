@@ -59,7 +59,7 @@ static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, uns
     return bits | sign << (exponent_bits + mantissa_bits);
 }
 
-/* Exponent and mantissa bits of a dtype; 0 for integers. */
+/* Exponent bits of a dtype; 0 for those that are filled as integers are. */
 static inline unsigned t_exponent_bits(enum lmc_dtype dtype)
 {
     switch (dtype) {

@@ -541,17 +541,24 @@ static void test_arguments(void)
           lmc_bound_block(0) == 24);
 }
 
-/* Sections 2.1, 2.2 and 2.7 of lmc.h. */
+/* By number. */
+static const char *const dtype_names[] = {
+    "AUTO",    "BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2",
+    "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",
+    "I32",     "U32",     "F32",         "C64",         "F64",     "I64", "U64"};
+static const uint8_t dtype_bits[] = {8,  8,  4,  6,  6,  8,  8,  8,  8,  8,  8, 8,
+                                     16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64};
+static const uint8_t dtype_widths[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                       2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8};
+/* Does not compile unless each of them has all dtypes. */
+typedef char t_has_all_dtypes[sizeof dtype_names / sizeof *dtype_names == LMC_DTYPE_COUNT &&
+                                      sizeof dtype_bits == LMC_DTYPE_COUNT &&
+                                      sizeof dtype_widths == LMC_DTYPE_COUNT
+                                  ? 1
+                                  : -1];
+
 static void test_tools(void)
 {
-    static const char *const names[] = {
-        "AUTO",    "BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2",
-        "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",
-        "I32",     "U32",     "F32",         "C64",         "F64",     "I64", "U64"};
-    static const uint8_t bits[] = {8,  8,  4,  6,  6,  8,  8,  8,  8,  8,  8, 8,
-                                   16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64};
-    static const uint8_t width[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                    2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8};
     static const int statuses[] = {0,  1,  2,  3,  4,  5,  6,  7,  8, 9,
                                    10, 20, 21, 22, 23, 24, 25, 30, 31};
     uint8_t data[5000];
@@ -560,9 +567,9 @@ static void test_tools(void)
     CHECK(strcmp(lmc_version(), LMC_VERSION) == 0);
     for (i = 0; i < LMC_DTYPE_COUNT; i++) {
         enum lmc_dtype dtype = (enum lmc_dtype)i;
-        CHECK(strcmp(lmc_dtype_name(dtype), names[i]) == 0);
-        CHECK(lmc_find_dtype(names[i]) == dtype);
-        CHECK(lmc_dtype_bits(dtype) == bits[i] && lmc_dtype_width(dtype) == width[i]);
+        CHECK(strcmp(lmc_dtype_name(dtype), dtype_names[i]) == 0);
+        CHECK(lmc_find_dtype(dtype_names[i]) == dtype);
+        CHECK(lmc_dtype_bits(dtype) == dtype_bits[i] && lmc_dtype_width(dtype) == dtype_widths[i]);
     }
     CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL);
     CHECK(lmc_find_dtype("bf16") == LMC_AUTO && lmc_find_dtype("") == LMC_AUTO &&

@@ -470,7 +470,7 @@ static void put_header(built *b, const uint8_t *content, const uint8_t *base)
     repair_block(p);
 }
 
-/* Build the payload of residuals[0, n) by section 7.3. */
+/* Build the payload of residuals[0, n) by spec 7.3. */
 static void build(built *b, const uint64_t *residuals, const uint8_t *base, uint64_t *state)
 {
     static uint8_t list[8192], mask[8192], class_of[8192];

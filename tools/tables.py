@@ -197,8 +197,8 @@ def make():
         comment("[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last."),
         table("uint32_t", "lmc__crc_powers[31]", squares(x_to(8), 31)),
 
-        comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill 8 KiB, a strip of
-                root.h, up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj
+        comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
+                (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj
                 x^(8 j LANE4 - 33)."""),
         "#define LMC__CRC_LANE3 %du\n#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % (LANE3, x_to(8 * LANE3)),
         "#define LMC__CRC_LANE4 %du\n" % LANE4,

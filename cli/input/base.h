@@ -13,6 +13,44 @@
  *
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: theirs
  * is in struct bases.
+ *
+ * Where a base is refused. The library has checks of its own (the table in src/snapshot/origin.h);
+ * fail_status() makes exit code 4, CODE_BASE, of their statuses. The command adds:
+ *
+ *   what is checked              where                        when              exit code, text
+ *   ---------------------------  ---------------------------  ----------------  ------------------
+ *   it is a file or a directory  open_base                    it is looked at   4: cannot be
+ *                                                             first             opened; is neither
+ *   lmc apply left it whole      check_finished               the same          4: is left half
+ *                                                                               applied
+ *   an archive is intact         read_archive_index           it is identified  3
+ *   it has the identity that     find_link -> fail_base;      before an output  4: needs the base
+ *   the header names             fold: check_links            is opened
+ *   bases form no loop           prepare_base; fold:          the same          4: form a loop
+ *                                find_tip
+ *   files are still those that   read_opened                  one is opened     1: was changed
+ *   were identified              check_bases                  before an output  while it was being
+ *                                                             gets its name     read
+ *   verify: the base is there    report_unplaced              at the end        4: needs the base;
+ *                                                                               3 if a file is
+ *                                                                               damaged
+ *   rebase: the new base does    prepare_onto                 before an output  4: cannot be coded
+ *   not need the snapshot                                     is opened         against it
+ *   series: it is in the series  check_chain_of               before all work   4: needs the base
+ *   salvage: none was given      conclude                     at the end        4: with its base
+ *   apply: deltas follow one     check_order                  before all work   4: needs the base,
+ *   another                                                                     but
+ *   apply: the target is a base  find_next -> fail_target     before a change   4: is, but needs
+ *   of one of them                                                              the base
+ *   apply: files of the same     check_layout                 the same          (identified again)
+ *   paths, kinds, sizes
+ *   apply: bytes of each block   lmc_restore_snapshot, by     before a change   (identified again)
+ *                                rewrite_target               after: fail_half  4: showed only
+ *                                                                               after
+ *   apply: it stays what it is   apply_all                    after identifying 4: was changed
+ *
+ * "Identified again": with --trust-base, or when an attempt is resumed, nobody has looked at the
+ * target before. Then apply_all does that now, and find_next decides.
  */
 #ifndef LMC_CLI_BASE_H
 #define LMC_CLI_BASE_H

@@ -180,23 +180,23 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 }
 #endif
 
-/* 1 if one of n bytes is more than most. Eight at a time: 127 - most is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of most.
+/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
  *
- * That decides for bytes whose top bit is that of most. If most is below 128, a byte with the top
+ * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
  * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
  * parts are at most 127. */
-static int lmc__has_more(const uint8_t *p, size_t n, unsigned most)
+static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
-    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (most & 0x7F)) * ones;
+    const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
     uint64_t more = 0;
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         const uint64_t v = lmc__load64(p + i), carry = (v & low7) + add;
-        more |= most < 128 ? carry | v : carry & v;
+        more |= limit < 128 ? carry | v : carry & v;
     }
     more &= 0x80 * ones;
-    for (; i < n; i++) more |= p[i] > most;
+    for (; i < n; i++) more |= p[i] > limit;
     return more != 0;
 }
 

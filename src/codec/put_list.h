@@ -27,9 +27,10 @@
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of it: a byte saved
- * then costs some 30 cycles of decoding, for 9 nodes or more and the mask's bytes. What a frozen
- * tree adds to the entropy is counted as a 200th. In bits, with 1/100 + 1/200 of n:
+/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of its n bits. Both
+ * pay for the time of decoding: a nested mask has 9 nodes or more, each with a cost of its own, and
+ * each of its bytes is merged. At these limits a saved byte costs some 30 cycles. What the frozen
+ * tree needs beyond the entropy is counted as n / 200. In bits:
  *
  *     information + 8 * 24 + 0.015 n < n
  *

@@ -23,8 +23,9 @@
  *                         more, for the coded elements before zeros are merged in between
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
- * Of others samples of the elements and of the prediction, and the planes of one: 3 w times 2048
- * bytes, from 32768 elements on 3 w times 8192 masks                 see lmc__mask_stack_size
+ *                         Of others samples of the elements and of the prediction, and the planes
+ *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
+ *   masks                 see lmc__mask_stack_size
  *
  * That is ten rows and two masks with the pads of eight classes in each, and the masks' stack. So
  * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and

@@ -650,9 +650,9 @@ static const uint32_t lmc__crc_powers[31] =
     0xF946610B,0x3C204F8F,0x538586E3,0x59726915,0x734D5309,0xBC1AC763,0x7D0722CC,0xD289CABE,
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill 8 KiB, a strip
- * of root.h, up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj x^(8
- * j LANE4 - 33). */
+/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
+ * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
+ * LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u

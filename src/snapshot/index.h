@@ -13,17 +13,22 @@
 /* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
  *
  * How each field of the index is checked before it is used:
- *     body           Body_CRC first. It tells damage, not malice: everything below holds for any
- * bytes counts         not used to allocate; entries are parsed until as many were there, or they
- * end offset         equals the sum of all sizes before: sections and blocks follow each other
- * without a gap, from the header up to the index itself section        its own CRCs, kind, number;
- * size is at most what is left of the body FILE, RUN      lmc__parse_file, lmc__parse_run: limits,
- * order, sizes that add up File_Size      at most 2^63 - 1, what the FILE section said if it did,
- * and the sum of its runs block entries  8 bytes each must be there before room for them is made;
- * size above that of a header, and at most that of a block stored as it is metadata       sizes
- * within the body, keys in strictly ascending order identity       equals that of the names and
- * identities above So memory is at most a few times the size of the index, which the caller limits,
- * and time is n log n in it. */
+ *
+ *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
+ *                  bytes
+ *   counts         not used to allocate; entries are parsed until as many were there, or they end
+ *   offset         equals the sum of all sizes before: sections and blocks follow each other
+ *                  without a gap, from the header up to the index itself
+ *   section        its own CRCs, kind, number; size is at most what is left of the body
+ *   FILE, RUN      lmc__parse_file, lmc__parse_run: limits, order, sizes that add up
+ *   File_Size      at most 2^63 - 1, what the FILE section said if it did, and the sum of its runs
+ *   block entries  8 bytes each must be there before room for them is made; size above that of a
+ *                  header, and at most that of a block stored as it is
+ *   metadata       sizes within the body, keys in strictly ascending order
+ *   identity       equals that of the names and identities above
+ *
+ * So memory is at most a few times the size of the index, which the caller limits, and time is
+ * n log n in it. */
 
 /* A run as the index has it. Its segments and block entries are in tables.index. */
 typedef struct lmc__reader_run {

@@ -27,6 +27,8 @@
  *                                                              (reader: a delta
  *                                                              may be listed
  *                                                              without)
+ *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
+ *                                                              have a place
  *   it has the identity that the  lmc__check_base              header, so before  BASE_WRONG
  *   header names                                               anything is
  *                                                              written
@@ -38,10 +40,12 @@
  *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
  *                                 codec/get_quantised.h        decoded, before
  *                                                              dst is written
- *   in place, what is already     lmc__decode_snapshot_task    n_done             BASE_WRONG
- *   written is the delta's        (pipeline.h)
+ *   in place, n_done is of whole  lmc__restore_block,          the block of       ARGUMENT
+ *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
+ *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
+ *   written is the delta's        (pipeline.h)                 n_done
  *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
- *   paths, kinds, sizes
+ *   paths, kinds, sizes           (in_place.h)
  *
  * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
  * a base that changes while it is read, or whose identity nobody could check (in place, salvage).
