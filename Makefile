@@ -68,15 +68,15 @@ $(DEV_KERNELS) build/dev/rest.o:
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
-build/bench: bench/bench.c bench/measure.h tests/t_data.h lmc.h
+build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
-build/quantise: bench/quantise.c bench/measure.h tests/t_data.h lmc.h
+build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) -Wno-unused-function -Wno-unused-variable $(CPPFLAGS) $(CFLAGS) bench/quantise.c -o $@ $(LDFLAGS) -lm
 
-build/delta: bench/delta.c bench/measure.h bench/front.h tests/t_data.h lmc.h
+build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
 

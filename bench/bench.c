@@ -22,6 +22,8 @@
 #define BENCH "bench"
 #include "measure.h"
 
+#include "data.h"
+
 /* -- time -- */
 
 static double now(void)
@@ -525,61 +527,6 @@ static void print_codec_head(const char *first_column)
            "| c/B | size | entropy | distance |\n"
            "%s|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
            first_column, first_column[0] ? "|---" : "");
-}
-
-/* -- synthetic data -- */
-
-enum { SKEWED_78 = T_KINDS, SKEWED_95, SKEWED_99 };
-
-/* Symbol 120 with that many per mille, then 121, 122, ... each half as likely as the one before:
- * the top byte. The rest is random. */
-static void fill_skewed(uint8_t *dst, size_t size, enum lmc_dtype dtype, unsigned per_mille)
-{
-    const unsigned width = lmc_dtype_width(dtype);
-    uint64_t state = per_mille;
-    size_t i;
-    for (i = 0; i + width <= size; i += width) {
-        uint64_t r = t_random(&state), element = r >> 32;
-        unsigned symbol = 120;
-        if (r % 1000 >= per_mille)
-            for (symbol++, r >>= 10; r & 1 && symbol < 140; r >>= 1) symbol++;
-        if (width == 1) {
-            dst[i] = (uint8_t)symbol;
-        } else { /* a float with that exponent */
-            element = (element & 0x807F) | symbol << 7;
-            dst[i] = (uint8_t)element;
-            dst[i + 1] = (uint8_t)(element >> 8);
-        }
-    }
-}
-
-static const struct set {
-    const char *name;
-    enum lmc_dtype dtype;
-    int kind;
-} sets[] = {{"N(0, 0.02) bf16", LMC_BF16, T_GAUSS},
-            {"N(0, 0.02) fp16", LMC_F16, T_GAUSS},
-            {"N(0, 0.02) fp32", LMC_F32, T_GAUSS},
-            {"N(0, 1) fp8", LMC_F8_E4M3, T_GAUSS},
-            {"N(0, 25) int8", LMC_I8, T_GAUSS},
-            {"plane, 78 % one symbol", LMC_U8, SKEWED_78},
-            {"plane, 95 % one symbol", LMC_U8, SKEWED_95},
-            {"plane, 99 % one symbol", LMC_U8, SKEWED_99},
-            {"bf16, 78 % one exponent", LMC_BF16, SKEWED_78},
-            {"bf16, 95 % one exponent", LMC_BF16, SKEWED_95},
-            {"bf16, 99 % one exponent", LMC_BF16, SKEWED_99},
-            {"zeros", LMC_BF16, T_ZERO},
-            {"random", LMC_BF16, T_RANDOM},
-            {"text", LMC_AUTO, T_TEXT}};
-
-static void fill_set(uint8_t *dst, size_t size, const struct set *set)
-{
-    if (set->kind < T_KINDS) t_fill(dst, size, (enum t_kind)set->kind, set->dtype, 1);
-    else
-        fill_skewed(dst, size, set->dtype,
-                    set->kind == SKEWED_78   ? 780
-                    : set->kind == SKEWED_95 ? 950
-                                             : 990);
 }
 
 static void measure_synthetic(size_t size)

@@ -23,6 +23,7 @@
 #define BENCH "delta"
 #include "measure.h"
 
+#include "data.h"
 #include "front.h"
 
 /* -- xor, byte planes and zstd -1: the usual way, done well --
@@ -162,15 +163,7 @@ static struct bounds find_bounds(const uint8_t *src, const uint8_t *base, size_t
     return bounds;
 }
 
-/* -- pairs -- */
-
-struct pair {
-    const char *name;
-    enum lmc_dtype dtype;
-    const uint8_t *old, *now;
-    size_t size;
-    int has_speed;
-};
+/* -- coding -- */
 
 enum { DIRECT, DEFAULT, MAX, N_WAYS };
 static const char *const way_names[N_WAYS] = {"direct", "default", "max"};
@@ -380,106 +373,7 @@ static void measure_speed(const struct pair *pair, double changed)
     fflush(stdout);
 }
 
-/* -- where the pairs come from -- */
-
-static const struct file_pair {
-    const char *name, *file;
-    int old, now, has_speed;
-} file_pairs[] = {{"bf16 1000-1001", "model.bf16", 1000, 1001, 1},
-                  {"bf16 1000-1010", "model.bf16", 1000, 1010, 1},
-                  {"bf16 1700-1701", "model.bf16", 1700, 1701, 1},
-                  {"bf16 1700-1750", "model.bf16", 1700, 1750, 1},
-                  {"bf16 1950-1951", "model.bf16", 1950, 1951, 1},
-                  {"bf16 1950-2000", "model.bf16", 1950, 2000, 1},
-                  {"master 1000-1001", "master.f32", 1000, 1001, 1},
-                  {"master 1000-1010", "master.f32", 1000, 1010, 1},
-                  {"master 1950-1951", "master.f32", 1950, 1951, 1},
-                  {"exp_avg 1000-1001", "exp_avg.f32", 1000, 1001, 0},
-                  {"exp_avg 1000-1010", "exp_avg.f32", 1000, 1010, 0},
-                  {"exp_avg_sq 1000-1001", "exp_avg_sq.f32", 1000, 1001, 0},
-                  {"exp_avg_sq 1000-1010", "exp_avg_sq.f32", 1000, 1010, 0}};
-
-enum { UNRELATED = 1000 };
-
-static const struct synthetic_pair {
-    const char *name;
-    unsigned per_mille;
-} synthetic_pairs[] = {{"synthetic, 1 % changed", 10},
-                       {"synthetic, 10 % changed", 100},
-                       {"unrelated base", UNRELATED}};
-
-enum {
-    N_FILE_PAIRS = sizeof file_pairs / sizeof *file_pairs,
-    N_PAIRS = N_FILE_PAIRS + sizeof synthetic_pairs / sizeof *synthetic_pairs
-};
-
-/* The first part bytes again and again, until there are size. */
-static void repeat(uint8_t *p, size_t part, size_t size)
-{
-    size_t at = part;
-    for (; at < size; at += lmc__min(part, size - at)) memcpy(p + at, p, lmc__min(part, size - at));
-}
-
-/* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in
- * three of four of the others, and so on; UNRELATED: other weights. */
-static void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned per_mille)
-{
-    /* weights are slow to make: these again and again, but changed anew */
-    const size_t first = lmc__min(size, 64000000);
-    uint64_t state = per_mille;
-    size_t i;
-    t_fill(old, first, T_GAUSS, LMC_BF16, 1);
-    if (per_mille == UNRELATED) t_fill(now_, first, T_GAUSS, LMC_BF16, 2);
-    if (per_mille == UNRELATED) repeat(now_, first, size);
-    repeat(old, first, size);
-    for (i = 0; i + 2 <= size && per_mille != UNRELATED; i += 2) {
-        const uint64_t r = t_random(&state);
-        uint64_t steps = 0, more = r >> 32;
-        if (r % 1000 < per_mille)
-            for (steps = 1; (more & 3) == 0 && steps < 16; more >>= 2) steps++;
-        lmc__store16(now_ + i,
-                     (uint16_t)(lmc__load16(old + i) + (r >> 31 & 1 ? steps : 0 - steps)));
-    }
-}
-
-/* Reads or makes a pair into old and now, of room bytes each; 0 if that file is not there. */
-static int get_pair(struct pair *pair, unsigned i, const char *series, size_t synthetic_size,
-                    uint8_t *old, uint8_t *now_, size_t room)
-{
-    memset(pair, 0, sizeof *pair);
-    pair->old = old;
-    pair->now = now_;
-    if (i < N_FILE_PAIRS) {
-        const struct file_pair *const f = &file_pairs[i];
-        char path[2][1000];
-        int k;
-        if (series == NULL) return 0;
-        pair->dtype = strstr(f->file, "bf16") ? LMC_BF16 : LMC_F32;
-        for (k = 0; k < 2; k++) {
-            FILE *file;
-            snprintf(path[k], sizeof path[k], "%s/step-%06d/%s.safetensors", series,
-                     k ? f->now : f->old, f->file);
-            if ((file = fopen(path[k], "rb")) == NULL) return 0;
-            fclose(file);
-        }
-        pair->name = f->name;
-        pair->has_speed = f->has_speed;
-        pair->size = append_file(old, room, path[0], pair->dtype);
-        if (append_file(now_, room, path[1], pair->dtype) != pair->size || pair->size == 0 ||
-            pair->size == room)
-            fail("unusable: ", path[1]);
-    } else {
-        const struct synthetic_pair *const s = &synthetic_pairs[i - N_FILE_PAIRS];
-        if (synthetic_size == 0) return 0;
-        pair->dtype = LMC_BF16;
-        pair->name = s->name;
-        pair->has_speed = s->per_mille != UNRELATED;
-        pair->size = synthetic_size;
-        if (only == NULL || strstr(s->name, only) != NULL)
-            make_synthetic(old, now_, synthetic_size, s->per_mille);
-    }
-    return only == NULL || strstr(pair->name, only) != NULL;
-}
+/* == main ==================================== */
 
 int main(int argc, char **argv)
 {

@@ -13,9 +13,7 @@
 #define BENCH "quantise"
 #include "measure.h"
 
-#include <math.h>
-
-enum { ROW = 4096 };
+#include "data.h"
 
 static size_t n = (size_t)1 << 25, size;
 static float *moments[2]; /* second, first */
@@ -30,36 +28,6 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static uint64_t random_state = 1;
-static float normal(void) /* the sum of four uniform numbers is near enough */
-{
-    float sum = 0;
-    unsigned i;
-    for (i = 0; i < 4; i++) {
-        random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-        sum += (float)(random_state >> 40) / 16777216.0f - 0.5f;
-    }
-    return sum * 1.7320508f;
-}
-
-static void make_moments(void)
-{
-    size_t i;
-    unsigned t;
-    float scale = 1;
-    for (i = 0; i < n; i++) {
-        float m = 0, v = 0;
-        if (i % ROW == 0) scale = expf(normal() - 12);
-        for (t = 0; t < 8; t++) {
-            const float g = scale * normal();
-            m = 0.9f * m + 0.1f * g;
-            v = 0.95f * v + 0.05f * g * g;
-        }
-        moments[0][i] = v;
-        moments[1][i] = m;
-    }
-}
-
 static void fit(int which, unsigned bits, double bound)
 {
     lmc_quantizer_options options;
@@ -70,7 +38,7 @@ static void fit(int which, unsigned bits, double bound)
     options.bits = bits;
     options.measure = LMC_MEASURE_UPDATE;
     options.bound = bound;
-    options.group = ROW;
+    options.group = MOMENTS_ROW;
     if (which) {
         options.second = fitted[0];
         options.second_elements = t_elements(moments[0], size);
@@ -178,7 +146,7 @@ int main(int argc, char **argv)
         coded[i] = allocate(cap = size + size / 1024 + 4096);
     }
     copy = allocate(size);
-    make_moments();
+    make_moments(moments[0], moments[1], n);
     memset(&options, 0, sizeof options);
     options.dtype = LMC_F32;
     options.log2_block = 18;

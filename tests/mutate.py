@@ -135,8 +135,8 @@ BUGS = [  # name, group, text (there once), text in its place
      "        if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;\n",
      ""),
     ("flatten AVX2: the end of a plane is written over the next one", "kernel",
-     "memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);\n            }\n        }\n    }\n}\n\nLMC__INLINE_AVX2 void lmc__unflatten_body_avx2",
-     "memcpy(bits + d * row + i / 8, word, 4);\n            }\n        }\n    }\n}\n\nLMC__INLINE_AVX2 void lmc__unflatten_body_avx2"),
+     "memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);",
+     "memcpy(bits + d * row + i / 8, word, 4);"),
     ("unflatten AVX-512: 64 symbols are read, however many there are", "kernel",
      "_mm512_maskz_loadu_epi8(depth == 6 ? ~(__mmask64)0 : ((__mmask64)1 << (1 << depth)) - 1, symbols)",
      "_mm512_loadu_si512(symbols)"),
@@ -601,7 +601,7 @@ BUGS = [  # name, group, text (there once), text in its place
     ("tensors: blocks in places of their own whatever dst's size", "tensor",
      "if (dst_cap >= lmc_bound_tensor(size, t.options))\n"
      "LMC__TRY(lmc__encode_in_slots",
-     "if (dst_cap >= size)\n"
+     "if (dst_cap != 0)\n"
      "LMC__TRY(lmc__encode_in_slots"),
     ("tensors: jobs are not told that they are not done", "tensor",
      "block_job->is_written = 0;\n"

@@ -51,20 +51,22 @@
  * which compute only what they return then. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
-                                 lmc__delta_progress *done)
+                                 const lmc__delta_progress *done)
 {
-    const unsigned first = block->grouping->n_natural;
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
-    size_t i;
+    size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
-    lmc__set_class_table(class_of, block->grouping);
-    for (i = done->n; i < block->n; i++) {
-        const uint64_t b = lmc__load_element(block->base, i, width);
+    memcpy(next, done->next, sizeof next);
+    lmc__set_class_table(class_of, own.grouping);
+    for (i = done->n; i < own.n; i++) {
+        const uint64_t b = lmc__load_element(own.base, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
         const uint64_t r =
-            block->subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
+            own.subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0);
         const unsigned c = class_of[lmc__key(b, width)];
-        const size_t at = done->next[c]++;
+        const size_t at = next[c]++;
         /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
          * all. */
         LMC__UNROLL for (p = 0; p < width; p++)

@@ -155,6 +155,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
         int rotate)                                                                                \
     {                                                                                              \
+        if (root && width == 1 && !rotate)                                                         \
+            return lmc__split_root_loop_avx2(planes, root, src, n, width, 0, 1);                   \
         if (root) return lmc__split_root_loop_avx2(planes, root, src, n, width, rotate, 1);        \
         return lmc__split_root_loop_avx2(planes, NULL, src, n, width, rotate, 0);                  \
     }

@@ -40,17 +40,19 @@
  * leave such counts behind (NEON), or not; a class without lists reads none of them. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
-                                   lmc__delta_progress *done)
+                                   const lmc__delta_progress *done)
 {
-    const unsigned first = block->grouping->n_natural;
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const unsigned first = own.grouping->n_natural;
     uint8_t class_of[256];
-    size_t i;
+    size_t next[LMC__MAX_CLASSES], i;
     unsigned p;
-    lmc__set_class_table(class_of, block->grouping);
-    for (i = done->n; i < block->n; i++) {
-        const uint64_t b = lmc__load_element(block->base, i, width);
+    memcpy(next, done->next, sizeof next);
+    lmc__set_class_table(class_of, own.grouping);
+    for (i = done->n; i < own.n; i++) {
+        const uint64_t b = lmc__load_element(own.base, i, width);
         const unsigned c = class_of[lmc__key(b, width)];
-        const size_t at = done->next[c]++;
+        const size_t at = next[c]++;
         uint64_t r = 0;
         /* a natural plane has a byte for each element, in place i; a class's list is at its own
          * place */
@@ -59,8 +61,8 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
             r |= (uint64_t)(side->list ? side->list[p < first ? i : at] : side->value) << 8 * p;
         }
-        r = block->subtract ? lmc__restore_element(r, b, width, 1)
-                            : lmc__restore_element(r, b, width, 0);
+        r = own.subtract ? lmc__restore_element(r, b, width, 1)
+                         : lmc__restore_element(r, b, width, 0);
         lmc__store_element(dst, i, r, width);
     }
 }
@@ -70,7 +72,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
  * need not agree on anything else. The CRC goes over what has just been written. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
-                                  lmc__delta_progress *done)
+                                  const lmc__delta_progress *done)
 {
     const size_t from = done->n * block->width, end = block->n * block->width;
     switch (block->width) {
