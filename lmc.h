@@ -6097,9 +6097,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *   made in buffer        0        1        0             last % 2
  *
  *   make             |----0---|----1---|----2---|- ... --|--last--|
- *   drain                     |----0---|----1---|- ...            |--last--|
- *                    lmc__join_ \__ this function's loop ________/ \_ after it
- *                    strip
+ *   drain                     |----0---|----1---|- ... --|--------|--last--|
+ *                    \___a____/\_____________ b ________________/\____c___/
+ *
+ *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
  * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
  * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
@@ -6111,11 +6112,21 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
  * s, long before the last step of draining reads it. At both ends plain stores that may overlap
  * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong. */
+ * is streamed, and its last 32 bytes are stored where they belong.
+ *
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 32 bytes
+ * from where it is, so up to 32 bytes into its slack, LMC__PAD. Streaming stores reach other
+ * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
 
-/* Bytes behind a strip in its buffer: 32 of slack, and so many that the two buffers do not lie at a
- * multiple of 4 KiB from each other: a load from one would wait for a store to the other whose
- * address has the same lowest 12 bits. */
+/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
+
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
+ * bits of addresses: a load may wait for a store before it that has the same ones, until that has
+ * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
+ * the other, so without a gap each load would meet the store before it; and with one of 64 the one
+ * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
+ * 32 vectors earlier, or 96 when the buffers have changed places. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -6158,7 +6169,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                                                         lmc__streaming streaming,
                                                         lmc__strip_buffers *buffers)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
+    const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
     const lmc__merged *const root = can_merge ? source->root : NULL;
     const lmc__const_planes rows = *source->planes;
     const __m256i zero = _mm256_setzero_si256();
@@ -6167,21 +6178,21 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     uint8_t *from, *to = buffers->strip[0], constant[2][32];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done;
-    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, strip, 0);
+    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
     __m256i v[8];
     unsigned p;
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
-        left = lmc__open_side_avx2(root->left, strip - n_right, constant[0]);
+        left = lmc__open_side_avx2(root->left, n_strip - n_right, constant[0]);
         right = lmc__open_side_avx2(root->right, n_right, constant[1]);
     }
-    for (i = strip; i + strip <= n; i += strip) {
-        uint8_t *const out = dst + (i - strip) * width + head;
+    for (i = n_strip; i + n_strip <= n; i += n_strip) {
+        uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
-        to = buffers->strip[i / strip & 1];
-        for (j = 0; j < strip; j += 32) {
-            const size_t at = j * width, out_at = (i - strip) * width + at;
+        to = buffers->strip[i / n_strip & 1];
+        for (j = 0; j < n_strip; j += 32) {
+            const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
              * so the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
@@ -6214,7 +6225,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         c[1] = c[2] = c[3] = 0;
     }
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
-        lmc__copy_stream_avx2(dst + (i - strip) * width + head, to + head, j, 1);
+        lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
     done.n = i;
     done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
@@ -10598,18 +10609,18 @@ static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
     for (i = 0; i < 1024; i++) counts[0][i] += counts[1][i] + counts[2][i] + counts[3][i];
 }
 
-/* From the counts of 10 bits those of the top 8 + n_more bits, less *offset: the lowest value that
- * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. One pass over the elements
- * so gives the counts for 0, 1 and 2 bits more.
+/* From the counts of 10 bits those of the top 8 + joined_bits bits, less *offset: the lowest value
+ * that occurs (0 if joined_bits is 0). Returns 0 if they are not within 256 of it. One pass over
+ * the elements so gives the counts for 0, 1 and 2 bits more.
  *
- * With n_more = 0 it cannot fail. */
+ * With joined_bits = 0 it cannot fail. */
 static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
-                              unsigned n_more)
+                              unsigned joined_bits)
 {
-    const unsigned shift = 2 - n_more;
+    const unsigned shift = 2 - joined_bits;
     unsigned v, first = 0;
     memset(counts, 0, 256 * sizeof counts[0]);
-    if (n_more)
+    if (joined_bits)
         while (wide[first] == 0) first++;
     first >>= shift;
     *offset = first;
@@ -10632,14 +10643,15 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
-    unsigned n_more, offset;
-    for (n_more = 1; n_more <= 2; n_more++) {
+    unsigned joined_bits, offset;
+    for (joined_bits = 1; joined_bits <= 2; joined_bits++) {
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
-        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], n_more)) return;
+        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], joined_bits))
+            return;
         if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
             continue;
-        bits = plan->bits + (8 - n_more) * (uint64_t)n;
+        bits = plan->bits + (8 - joined_bits) * (uint64_t)n;
         if (bits >= best) continue;
         /* The tree must fit in n bytes, for the rest alone says nothing and cannot fall back on
          * raw: with a header, and two bytes for each leaf, for a mask's mode and the last of its
@@ -10647,7 +10659,7 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n)
             continue;
         best = bits;
-        lmc__set_joint(joint, n_more, offset, n);
+        lmc__set_joint(joint, joined_bits, offset, n);
         scratch->plans[top] = *plan;
         choice[top] = LMC__CHOOSE_TREE;
         choice[top - 1] = LMC__CHOOSE_PACKED;
@@ -11841,15 +11853,15 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
- * before the join: what is left over is an error that must not be found after the output is
+/* rotate and joined_bits: Residual and Joint of the block's header. The whole payload must be used
+ * up before the join: what is left over is an error that must not be found after the output is
  * written.
  *
  * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
  * does on the way. With joint coding the plane below the top one stays packed where it lies:
  * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
-                                       int rotate, unsigned n_more, uint32_t *crc)
+                                       int rotate, unsigned joined_bits, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
@@ -11858,28 +11870,28 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    lmc__set_joint(&joint, n_more, 0, n);
-    if (n_more) {
+    lmc__set_joint(&joint, joined_bits, 0, n);
+    if (joined_bits) {
         const uint8_t *const offset = lmc__take(d, 2);
         LMC__CHECK(offset, LMC_ERR_CORRUPT);
         joint.offset = lmc__load16(offset);
-        LMC__CHECK(joint.offset < 256u << n_more, LMC_ERR_CORRUPT);
+        LMC__CHECK(joint.offset < 256u << joined_bits, LMC_ERR_CORRUPT);
     }
     for (p = 0; p < width; p++) {
-        if (n_more && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
+        if (joined_bits && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
         else LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (n_more) {
+    if (joined_bits) {
         planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
         joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(
-        d->k, dst,
-        lmc__join_from(&planes, root.mask ? &root : NULL, n_more ? &joint : NULL, width, rotate), n,
-        d->streaming);
+    *crc = d->k->join_root(d->k, dst,
+                           lmc__join_from(&planes, root.mask ? &root : NULL,
+                                          joined_bits ? &joint : NULL, width, rotate),
+                           n, d->streaming);
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

@@ -198,9 +198,9 @@ BUGS = [  # name, group, text (there once), text in its place
      "return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);",
      "return (ordered & sign_bit ? ordered ^ below : ordered) ^ (r & sign_bit);"),
     ("ungroup scalar: lists do not go on", "kernel",
-     "const size_t at = done->next[c]++;\n"
+     "const size_t at = next[c]++;\n"
      "uint64_t r",
-     "const size_t at = done->next[c];\n"
+     "const size_t at = next[c];\n"
      "uint64_t r"),
     ("big-endian: load64 has its halves the wrong way round", "endian",
      "return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;",
@@ -461,8 +461,8 @@ BUGS = [  # name, group, text (there once), text in its place
 
     # == codec: decoding blocks
     ("joint planes: an offset beyond the symbols", "decode",
-     "LMC__CHECK(joint.offset < 256u << n_more, LMC_ERR_CORRUPT);",
-     "LMC__CHECK(joint.offset <= 256u << n_more, LMC_ERR_CORRUPT);"),
+     "LMC__CHECK(joint.offset < 256u << joined_bits, LMC_ERR_CORRUPT);",
+     "LMC__CHECK(joint.offset <= 256u << joined_bits, LMC_ERR_CORRUPT);"),
     ("joint planes: unused fields are not looked at", "decode",
      "for (i = n; i < joint->packed_size + joint->row; i++) /* places behind the last element */\n"
      "LMC__CHECK(lmc__unpack(joint->packed, i, joint) == 0, LMC_ERR_CORRUPT);",
@@ -473,8 +473,8 @@ BUGS = [  # name, group, text (there once), text in its place
      "if (!joint->packed) joint->packed = d->in;"),
     ("planes: bytes behind the last are accepted", "decode",
      "LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);\n"
-     "if (n_more) {",
-     "if (n_more) {"),
+     "if (joined_bits) {",
+     "if (joined_bits) {"),
     ("planes: an unknown mode is taken for a tree", "decode",
      "LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);\n"
      "if (mode != LMC__PLANE_CONSTANT && root->mask)",

@@ -74,15 +74,15 @@ static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsi
     return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
 }
 
-/* rotate and n_more: Residual and Joint of the block's header. The whole payload must be used up
- * before the join: what is left over is an error that must not be found after the output is
+/* rotate and joined_bits: Residual and Joint of the block's header. The whole payload must be used
+ * up before the join: what is left over is an error that must not be found after the output is
  * written.
  *
  * Without a prediction, residual "subtract" is a rotation by one bit (spec 7.2), which the join
  * does on the way. With joint coding the plane below the top one stays packed where it lies:
  * join_root unfolds a strip of both planes at a time, to joint.high and joint.low. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
-                                       int rotate, unsigned n_more, uint32_t *crc)
+                                       int rotate, unsigned joined_bits, uint32_t *crc)
 {
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
@@ -91,28 +91,28 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    lmc__set_joint(&joint, n_more, 0, n);
-    if (n_more) {
+    lmc__set_joint(&joint, joined_bits, 0, n);
+    if (joined_bits) {
         const uint8_t *const offset = lmc__take(d, 2);
         LMC__CHECK(offset, LMC_ERR_CORRUPT);
         joint.offset = lmc__load16(offset);
-        LMC__CHECK(joint.offset < 256u << n_more, LMC_ERR_CORRUPT);
+        LMC__CHECK(joint.offset < 256u << joined_bits, LMC_ERR_CORRUPT);
     }
     for (p = 0; p < width; p++) {
-        if (n_more && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
+        if (joined_bits && p == width - 2) LMC__TRY(lmc__get_packed(d, &joint, n));
         else LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (n_more) {
+    if (joined_bits) {
         planes.row[width - 2] = spare; /* any bytes: they are unpacked strip by strip in the join */
         joint.high = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         joint.low = lmc__push_list(&d->stack, lmc__min(n, LMC__STRIP_ELEMENTS(width)));
         LMC__CHECK(joint.high && joint.low, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->join_root(
-        d->k, dst,
-        lmc__join_from(&planes, root.mask ? &root : NULL, n_more ? &joint : NULL, width, rotate), n,
-        d->streaming);
+    *crc = d->k->join_root(d->k, dst,
+                           lmc__join_from(&planes, root.mask ? &root : NULL,
+                                          joined_bits ? &joint : NULL, width, rotate),
+                           n, d->streaming);
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

@@ -44,18 +44,18 @@ static void lmc__count_wide(uint32_t counts[4][1024], const lmc__block *block)
     for (i = 0; i < 1024; i++) counts[0][i] += counts[1][i] + counts[2][i] + counts[3][i];
 }
 
-/* From the counts of 10 bits those of the top 8 + n_more bits, less *offset: the lowest value that
- * occurs (0 if n_more is 0). Returns 0 if they are not within 256 of it. One pass over the elements
- * so gives the counts for 0, 1 and 2 bits more.
+/* From the counts of 10 bits those of the top 8 + joined_bits bits, less *offset: the lowest value
+ * that occurs (0 if joined_bits is 0). Returns 0 if they are not within 256 of it. One pass over
+ * the elements so gives the counts for 0, 1 and 2 bits more.
  *
- * With n_more = 0 it cannot fail. */
+ * With joined_bits = 0 it cannot fail. */
 static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint32_t wide[1024],
-                              unsigned n_more)
+                              unsigned joined_bits)
 {
-    const unsigned shift = 2 - n_more;
+    const unsigned shift = 2 - joined_bits;
     unsigned v, first = 0;
     memset(counts, 0, 256 * sizeof counts[0]);
-    if (n_more)
+    if (joined_bits)
         while (wide[first] == 0) first++;
     first >>= shift;
     *offset = first;
@@ -78,14 +78,15 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
-    unsigned n_more, offset;
-    for (n_more = 1; n_more <= 2; n_more++) {
+    unsigned joined_bits, offset;
+    for (joined_bits = 1; joined_bits <= 2; joined_bits++) {
         lmc__plan *const plan = &scratch->joint_plan;
         uint64_t bits;
-        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], n_more)) return;
+        if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], joined_bits))
+            return;
         if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
             continue;
-        bits = plan->bits + (8 - n_more) * (uint64_t)n;
+        bits = plan->bits + (8 - joined_bits) * (uint64_t)n;
         if (bits >= best) continue;
         /* The tree must fit in n bytes, for the rest alone says nothing and cannot fall back on
          * raw: with a header, and two bytes for each leaf, for a mask's mode and the last of its
@@ -93,7 +94,7 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         if (plan->bits + 8 * (3 + 2 * (uint64_t)(plan->last - plan->first + 2)) > 8 * (uint64_t)n)
             continue;
         best = bits;
-        lmc__set_joint(joint, n_more, offset, n);
+        lmc__set_joint(joint, joined_bits, offset, n);
         scratch->plans[top] = *plan;
         choice[top] = LMC__CHOOSE_TREE;
         choice[top - 1] = LMC__CHOOSE_PACKED;

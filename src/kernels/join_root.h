@@ -107,9 +107,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *   made in buffer        0        1        0             last % 2
  *
  *   make             |----0---|----1---|----2---|- ... --|--last--|
- *   drain                     |----0---|----1---|- ...            |--last--|
- *                    lmc__join_ \__ this function's loop ________/ \_ after it
- *                    strip
+ *   drain                     |----0---|----1---|- ... --|--------|--last--|
+ *                    \___a____/\_____________ b ________________/\____c___/
+ *
+ *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
  * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
  * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
@@ -121,11 +122,21 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
  * s, long before the last step of draining reads it. At both ends plain stores that may overlap
  * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong. */
+ * is streamed, and its last 32 bytes are stored where they belong.
+ *
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 32 bytes
+ * from where it is, so up to 32 bytes into its slack, LMC__PAD. Streaming stores reach other
+ * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
 
-/* Bytes behind a strip in its buffer: 32 of slack, and so many that the two buffers do not lie at a
- * multiple of 4 KiB from each other: a load from one would wait for a store to the other whose
- * address has the same lowest 12 bits. */
+/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
+
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
+ * bits of addresses: a load may wait for a store before it that has the same ones, until that has
+ * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
+ * the other, so without a gap each load would meet the store before it; and with one of 64 the one
+ * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
+ * 32 vectors earlier, or 96 when the buffers have changed places. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -168,7 +179,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                                                         lmc__streaming streaming,
                                                         lmc__strip_buffers *buffers)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
+    const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
     const lmc__merged *const root = can_merge ? source->root : NULL;
     const lmc__const_planes rows = *source->planes;
     const __m256i zero = _mm256_setzero_si256();
@@ -177,21 +188,21 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     uint8_t *from, *to = buffers->strip[0], constant[2][32];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done;
-    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, strip, 0);
+    size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
     __m256i v[8];
     unsigned p;
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
-        left = lmc__open_side_avx2(root->left, strip - n_right, constant[0]);
+        left = lmc__open_side_avx2(root->left, n_strip - n_right, constant[0]);
         right = lmc__open_side_avx2(root->right, n_right, constant[1]);
     }
-    for (i = strip; i + strip <= n; i += strip) {
-        uint8_t *const out = dst + (i - strip) * width + head;
+    for (i = n_strip; i + n_strip <= n; i += n_strip) {
+        uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
-        to = buffers->strip[i / strip & 1];
-        for (j = 0; j < strip; j += 32) {
-            const size_t at = j * width, out_at = (i - strip) * width + at;
+        to = buffers->strip[i / n_strip & 1];
+        for (j = 0; j < n_strip; j += 32) {
+            const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
              * so the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
@@ -224,7 +235,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         c[1] = c[2] = c[3] = 0;
     }
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
-        lmc__copy_stream_avx2(dst + (i - strip) * width + head, to + head, j, 1);
+        lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
     done.n = i;
     done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
