@@ -104,7 +104,6 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
                                                          unsigned width, int rotate, int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width);
-    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
@@ -131,8 +130,11 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
             if (width >= 2) lmc__split_step_avx2(v, width, 1);
             if (width >= 4) lmc__split_step_avx2(v, width, 2);
             if (width >= 8) lmc__split_step_avx2(v, width, 4);
-            LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx2(planes->row[p] + i + j, v[p]);
-            if (has_root) {
+            LMC__UNROLL for (p = 0; p + 1 < width; p++)
+                lmc__store_avx2(planes->row[p] + i + j, v[p]);
+            if (!has_root) {
+                lmc__store_avx2(planes->row[width - 1] + i + j, v[width - 1]);
+            } else {
                 const __m256i ranks = lmc__map_step_avx2(&rows, v[width - 1]);
                 const uint32_t m = lmc__compare_avx2(ranks, split);
                 lmc__store32(mask + (i + j) / 8, m);
@@ -148,8 +150,9 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
     return done;
 }
 
-/* Whether there is a root is a constant, so that the loop without one has its registers free.
- * rotate is tested once a step: as a constant it would double the code and gains nothing. */
+/* Whether there is a root is a constant, so that the loop without one has its registers free; but
+ * not for elements of 8 bytes, whose steps are long. rotate is tested once a step: as a constant it
+ * would double the code and gains nothing. */
 #define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
     LMC__LOOP_AVX2 lmc__progress lmc__split_root_##width##_avx2(                                   \
         const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
@@ -163,8 +166,13 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
-LMC__DEFINE_SPLIT_ROOT(8)
 #undef LMC__DEFINE_SPLIT_ROOT
+
+LMC__LOOP2 lmc__progress lmc__split_root_8_avx2(const lmc__planes *planes, const lmc__parted *root,
+                                                const uint8_t *src, size_t n, int rotate)
+{
+    return lmc__split_root_loop_avx2(planes, root, src, n, 8, rotate, root != NULL);
+}
 
 /* By strips what is rare: a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__split_root_avx2(const lmc__kernels *k, const lmc__planes *planes,
@@ -199,7 +207,6 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
                                                              int has_root)
 {
     const __m512i fold = lmc__crc_factor(width);
-    const unsigned n_rows = has_root ? width - 1 : width; /* those that are written */
     const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
     __m512i sum[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
@@ -220,7 +227,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
      * row itself, which is not written here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__touch_ahead(rows.row[p], i);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
+        if (!has_root) lmc__touch_ahead(rows.row[width - 1], i);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             lmc__fetch_ahead_avx512(src, i, n, width, p);
@@ -234,8 +242,10 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (width >= 2) lmc__split_step_avx512(v, width, 1);
         if (width >= 4) lmc__split_step_avx512(v, width, 2);
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
-        LMC__UNROLL for (p = 0; p < n_rows; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
-        if (has_root) {
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
+        if (!has_root) {
+            lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
+        } else {
             const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
             const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
             const size_t ones = (size_t)_mm_popcnt_u64(m);
@@ -268,8 +278,14 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
 LMC__DEFINE_SPLIT_ROOT(1)
 LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
-LMC__DEFINE_SPLIT_ROOT(8)
 #undef LMC__DEFINE_SPLIT_ROOT
+
+LMC__LOOP512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
+                                                    const lmc__parted *root, const uint8_t *src,
+                                                    size_t n, int rotate)
+{
+    return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL);
+}
 
 LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
                                                    lmc__parted *root, const uint8_t *src, size_t n,
