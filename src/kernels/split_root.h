@@ -168,8 +168,9 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-LMC__LOOP2 lmc__progress lmc__split_root_8_avx2(const lmc__planes *planes, const lmc__parted *root,
-                                                const uint8_t *src, size_t n, int rotate)
+LMC__LOOP_AVX2 lmc__progress lmc__split_root_8_avx2(const lmc__planes *planes,
+                                                    const lmc__parted *root, const uint8_t *src,
+                                                    size_t n, int rotate)
 {
     return lmc__split_root_loop_avx2(planes, root, src, n, 8, rotate, root != NULL);
 }
@@ -280,9 +281,9 @@ LMC__DEFINE_SPLIT_ROOT(2)
 LMC__DEFINE_SPLIT_ROOT(4)
 #undef LMC__DEFINE_SPLIT_ROOT
 
-LMC__LOOP512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
-                                                    const lmc__parted *root, const uint8_t *src,
-                                                    size_t n, int rotate)
+LMC__LOOP_AVX512 lmc__progress lmc__split_root_8_avx512(const lmc__planes *planes,
+                                                        const lmc__parted *root, const uint8_t *src,
+                                                        size_t n, int rotate)
 {
     return lmc__split_root_loop_avx512(planes, root, src, n, 8, rotate, root != NULL);
 }
