@@ -3484,7 +3484,9 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, int rotate){
 #define LMC__CALL(w)                                                                               \
-    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, rotate);                           \
+    else if (rotate) lmc__join_body(dst, planes, n, w, 1);                                         \
+    else lmc__join_body(dst, planes, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -3541,7 +3543,9 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
                               unsigned width, int rotate)
 {
 #define LMC__CALL(w)                                                                               \
-    rotate ? lmc__split_body(planes, src, n, w, 1) : lmc__split_body(planes, src, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, rotate);                          \
+    else if (rotate) lmc__split_body(planes, src, n, w, 1);                                        \
+    else lmc__split_body(planes, src, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -14368,7 +14372,7 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
 /* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
  * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
  * does not mean that there is a grid. */
-static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
+LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
@@ -14426,8 +14430,9 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
 /* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
-                                          const lmc_quantizer_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+                                                    const lmc_elements *elements,
+                                                    const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
     const char *obstacle;
@@ -17868,7 +17873,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
 
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
-LMC_API void lmc_free_writer(lmc_writer *w)
+LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
@@ -18628,7 +18633,7 @@ static void lmc__init_tables(lmc__tables *t, void *alloc_user)
     lmc__visit_tables(t, lmc__init_buffer, alloc_user);
 }
 
-static void lmc__free_tables(lmc__tables *t)
+LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     size_t i;
     for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);
@@ -19282,8 +19287,8 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
 
 /* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
  * that add up. */
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
-                                   uint64_t size)
+LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
+                                             uint64_t offset, uint64_t size)
 {
     const lmc__reader_file *f;
     uint64_t encoded = 0;
@@ -20886,7 +20891,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 }
 
 /* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
-static void lmc__free_salvage(lmc_reader *r)
+LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
 }
@@ -20989,7 +20994,8 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
  * decodes is right. A copy that lies within the bytes of another block is passed over if that one
  * is intact: then it is part of that one's content, such as an LMC file that was packed into this
  * one, and just looks like a block of this file. */
-static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
+LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i,
+                                                   uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
     const lmc__found_block first = *lmc__found_at(s, i);
@@ -21384,7 +21390,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */
-LMC_API void lmc_free_reader(lmc_reader *r)
+LMC__COLD LMC_API void lmc_free_reader(lmc_reader *r)
 {
     if (!r) return;
     lmc__free_coder(&r->own_coder);
@@ -21465,9 +21471,9 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
  * tensors is file->tensors, said once more without const, because identities are written to it. The
  * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
  * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
-LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
-                                          const lmc_stream *stream, const lmc_parallel *parallel,
-                                          void *alloc_user)
+LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+                                                    const lmc_stream *stream,
+                                                    const lmc_parallel *parallel, void *alloc_user)
 {
     lmc__buffer body, memory;
     lmc__digester digester;

@@ -78,7 +78,9 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, int rotate){
 #define LMC__CALL(w)                                                                               \
-    rotate ? lmc__join_body(dst, planes, n, w, 1) : lmc__join_body(dst, planes, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, rotate);                           \
+    else if (rotate) lmc__join_body(dst, planes, n, w, 1);                                         \
+    else lmc__join_body(dst, planes, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -135,7 +137,9 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
                               unsigned width, int rotate)
 {
 #define LMC__CALL(w)                                                                               \
-    rotate ? lmc__split_body(planes, src, n, w, 1) : lmc__split_body(planes, src, n, w, 0)
+    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, rotate);                          \
+    else if (rotate) lmc__split_body(planes, src, n, w, 1);                                        \
+    else lmc__split_body(planes, src, n, w, 0)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }

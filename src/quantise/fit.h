@@ -168,7 +168,7 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
 /* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
  * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
  * does not mean that there is a grid. */
-static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
+LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
@@ -226,8 +226,9 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
 /* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
-                                          const lmc_quantizer_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+                                                    const lmc_elements *elements,
+                                                    const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
     const char *obstacle;

@@ -75,9 +75,9 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
  * tensors is file->tensors, said once more without const, because identities are written to it. The
  * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
  * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
-LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
-                                          const lmc_stream *stream, const lmc_parallel *parallel,
-                                          void *alloc_user)
+LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+                                                    const lmc_stream *stream,
+                                                    const lmc_parallel *parallel, void *alloc_user)
 {
     lmc__buffer body, memory;
     lmc__digester digester;

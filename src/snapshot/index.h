@@ -109,7 +109,7 @@ static void lmc__init_tables(lmc__tables *t, void *alloc_user)
     lmc__visit_tables(t, lmc__init_buffer, alloc_user);
 }
 
-static void lmc__free_tables(lmc__tables *t)
+LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     size_t i;
     for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);

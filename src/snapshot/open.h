@@ -85,7 +85,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */
-LMC_API void lmc_free_reader(lmc_reader *r)
+LMC__COLD LMC_API void lmc_free_reader(lmc_reader *r)
 {
     if (!r) return;
     lmc__free_coder(&r->own_coder);

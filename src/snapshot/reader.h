@@ -493,8 +493,8 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
 
 /* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
  * that add up. */
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number, uint64_t offset,
-                                   uint64_t size)
+LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
+                                             uint64_t offset, uint64_t size)
 {
     const lmc__reader_file *f;
     uint64_t encoded = 0;

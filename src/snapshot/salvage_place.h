@@ -581,7 +581,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 }
 
 /* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
-static void lmc__free_salvage(lmc_reader *r)
+LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
 }

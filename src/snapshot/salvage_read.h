@@ -110,7 +110,8 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
  * decodes is right. A copy that lies within the bytes of another block is passed over if that one
  * is intact: then it is part of that one's content, such as an LMC file that was packed into this
  * one, and just looks like a block of this file. */
-static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst)
+LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i,
+                                                   uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
     const lmc__found_block first = *lmc__found_at(s, i);

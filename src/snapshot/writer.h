@@ -128,7 +128,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
 
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
-LMC_API void lmc_free_writer(lmc_writer *w)
+LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
