@@ -90,14 +90,17 @@ def amalgamate():
 
 
 def write(path, text):
-    """A file that is right already is only touched: make then takes it for new."""
+    """A file that is right already is only touched: make then takes it for new. Whoever compiles
+    at the same time sees the old file or the new one."""
     if os.path.exists(path):
         with open(path, encoding="ascii") as f:
             if f.read() == text:
                 os.utime(path)
                 return
-    with open(path, "w", encoding="ascii") as f:
+    new = "%s.%d" % (path, os.getpid())
+    with open(new, "w", encoding="ascii") as f:
         f.write(text)
+    os.replace(new, path)
 
 
 def main():

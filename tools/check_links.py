@@ -27,7 +27,8 @@ def dead(page):
         target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
         if re.match(r"[a-z]+:", link):
             continue
-        if not os.path.exists(os.path.join(TOP, target)) or anchor and anchor not in headings(target):
+        there = os.path.exists(os.path.join(TOP, target))
+        if not there or anchor and anchor not in headings(target):
             yield "%s: link to %s" % (page, link)
     for path in NAMED.findall(text):
         if not glob.glob(os.path.join(TOP, path.replace("NAME", "*"))):
