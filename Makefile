@@ -2,8 +2,8 @@
 #   make                   build/lmc, the command (needs a C compiler and jansson)
 #   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other
 #                          languages
-#   make lmc.h             lmc.h from src/ (needs Python 3.9); other targets do so, too, when src/ is
-#                          newer
+#   make lmc.h             lmc.h from src/, if that is newer (needs Python 3.9); other targets that
+#                          need lmc.h do so, too
 #   make dev               build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the
 #                          kernels apart, so that an edit elsewhere is compiled in 5 s; for programs
 #                          that include lmc.h without LMC_IMPLEMENTATION; -j helps
@@ -39,7 +39,7 @@ all: build/lmc
 lmc.h: $(wildcard tools/amalgamate.py src/lmc.h.in src/*.h src/*/*.h src/*/*.inl)
 	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
 	then echo tools/amalgamate.py; python3 tools/amalgamate.py; \
-	else echo "warning: without Python 3.9 lmc.h stays as it is, though src/ is newer"; fi
+	else echo "warning: src/ looks newer than lmc.h, which stays as it is without Python 3.9"; fi
 
 # The command: an object for each file of cli/, and lmc.o, which implements lmc.h and takes nearly
 # all of the time. Each object is made anew when its file, what that includes, or the flags change.
