@@ -1,20 +1,30 @@
 # LMC. Targets:
-#   make              build/lmc, the command (needs a C compiler and jansson)
-#   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other languages
-#   make dev          build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the kernels apart, so that an edit
-#                     elsewhere is compiled in 5 s; for programs that include lmc.h without LMC_IMPLEMENTATION; -j helps
-#   make demo         install what is missing, then compress, list, verify and restore a sample
-#   make check        install what is missing, then run the quick tests: three minutes, for every change
-#   make test         all suites, as continuous integration runs them: a quarter of an hour
-#   make test-all     that, test-cross, test-long and test-avx512
-#   make test-cross   the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le, wasm32 in Node, and Windows under Wine
-#   make test-long    large files, many random damages, crashes and kills; takes its time
-#   make test-avx512  the kernels of AVX-512 on an emulated machine that has it
-#   make analyse      static analysis: clang-tidy and cppcheck; takes its time
-#   make fuzz         the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to build/fuzz/; see fuzz/README.md
-#   make test-mutants how many of some hundred bugs, put into lmc.h one at a time, the tests catch
-#   make bench        measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to build/quick/
-#   make install      the command, its other names unlmc and lmccat, the manual page and lmc.h below PREFIX
+#   make                   build/lmc, the command (needs a C compiler and jansson)
+#   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other
+#                          languages
+#   make lmc.h             lmc.h from src/, if that is newer (needs Python 3.9); other targets that
+#                          need lmc.h do so, too
+#   make dev               build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the
+#                          kernels apart, so that an edit elsewhere is compiled in 5 s; for programs
+#                          that include lmc.h without LMC_IMPLEMENTATION; -j helps
+#   make demo              install what is missing, then compress, list, verify and restore a sample
+#   make check             install what is missing, then run the quick tests: three minutes, for
+#                          every change
+#   make test              all suites, as continuous integration runs them: a quarter of an hour
+#   make test-all          that, test-cross, test-long and test-avx512
+#   make test-cross        the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le,
+#                          wasm32 in Node, and Windows under Wine
+#   make test-long         large files, many random damages, crashes and kills; takes its time
+#   make test-avx512       the kernels of AVX-512 on an emulated machine that has it
+#   make analyse           static analysis: clang-tidy and cppcheck; takes its time
+#   make fuzz              the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to
+#                          build/fuzz/; see fuzz/README.md
+#   make test-mutants      how many of some hundred bugs, put into lmc.h one at a time, the tests
+#                          catch
+#   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
+#                          build/quick/
+#   make install           the command, its other names unlmc and lmccat, the manual page and lmc.h
+#                          below PREFIX
 #   make clean
 
 CC ?= cc
@@ -24,9 +34,17 @@ WARNINGS = -Wall -Wextra -Wpedantic
 
 all: build/lmc
 
-# The command: an object for each file of cli/, and lmc.o, which implements lmc.h and takes nearly all of the time. Each object is
-# made anew when its file, what that includes, or the flags change.
-OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c)))
+# lmc.h is committed, and after a checkout it may well look older than src/: so the script changes
+# nothing in a file that is right, and who has no Python goes on with the file that is there.
+lmc.h: $(wildcard tools/amalgamate.py src/lmc.h.in src/*.h src/*/*.h src/*/*.inl)
+	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
+	then echo tools/amalgamate.py; python3 tools/amalgamate.py; \
+	else echo "warning: src/ looks newer than lmc.h, which stays as it is without Python 3.9"; fi
+
+# The command: an object for each file of cli/, and lmc.o, which implements lmc.h and takes nearly
+# all of the time. Each object is made anew when its file, what that includes, or the flags change.
+SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
+OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES))
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
 
 build/lmc: $(OBJECTS)
@@ -48,42 +66,46 @@ build/obj/flags: FORCE
 build/obj/jansson:
 	@mkdir -p build/obj
 	@echo '#include <jansson.h>' | $(CC) $(CPPFLAGS) -E - >/dev/null 2>&1 || \
-	    { echo "jansson.h is missing: apt-get install libjansson-dev (Debian, Ubuntu), jansson-devel (Fedora), jansson (Homebrew)"; exit 1; }
+	    { echo "jansson.h is missing: apt-get install libjansson-dev (Debian, Ubuntu)," \
+	        "jansson-devel (Fedora), jansson (Homebrew)"; exit 1; }
 	@touch $@
 
 build/liblmc.so: examples/liblmc.c lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
+	$(COMPILE) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
 build/dev/lmc-dev.a: $(DEV_KERNELS) build/dev/rest.o
 	rm -f $@
 	$(AR) rcs $@ $^
-$(DEV_KERNELS): build/dev/%.o: src/objects/%.c $(wildcard src/api.h src/objects/*.h src/base/* src/kernels/*)
+$(DEV_KERNELS): build/dev/%.o: src/objects/%.c \
+    $(wildcard src/api.h src/objects/*.h src/base/* src/kernels/*)
 build/dev/rest.o: src/objects/rest.c $(wildcard src/*.h src/*.in src/*/*.h src/*/*.inl)
 $(DEV_KERNELS) build/dev/rest.o:
 	@mkdir -p build/dev
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) -Isrc -c $< -o $@
+	$(COMPILE) -Isrc -c $< -o $@
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
 build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
+	$(COMPILE) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
 build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) -Wno-unused-function -Wno-unused-variable $(CPPFLAGS) $(CFLAGS) bench/quantise.c -o $@ $(LDFLAGS) -lm
+	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/quantise.c -o $@ $(LDFLAGS) -lm
 
 build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
+	$(COMPILE) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
 
-# Other codecs for bench/peers.py; huff0 lies hidden in the static libzstd, whose code may be linked into a shared object only if bound there.
+# Other codecs for bench/peers.py; huff0 lies hidden in the static libzstd, whose code may be linked
+# into a shared object only if bound there.
 build/peers.so: bench/peers.c bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
-	$(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic -l:libzstd.a -llz4 -lm
+	$(COMPILE) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic \
+	    -l:libzstd.a -llz4 -lm
 
 # Steps that install come first, so these targets build in a make of their own.
 demo:
@@ -157,4 +179,5 @@ install: build/lmc
 clean:
 	rm -rf build
 
-.PHONY: all dev demo check test test-all test-cross test-long test-avx512 analyse fuzz test-mutants bench install clean FORCE
+.PHONY: all dev demo check test test-all test-cross test-long test-avx512 analyse fuzz \
+    test-mutants bench install clean FORCE

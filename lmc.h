@@ -57,7 +57,7 @@
 #ifndef LMC_H
 #define LMC_H
 
-/* == api.h ======================================================================================== */
+/* == api.h ===================================================================================== */
 
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
@@ -304,8 +304,8 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not change.
-     */
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
@@ -509,8 +509,8 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_free_memory); a source that reads data; a stream that reads data from position to size.
- */
+ * with lmc_free_memory); a source that reads data; a stream that reads data from position to
+ * size. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -777,8 +777,8 @@ typedef struct lmc_range {
      * lost: what that gives. */
     enum lmc_status status;
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is known.
-     */
+    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
+     * known. */
     lmc_position position;
 } lmc_range;
 
@@ -837,7 +837,7 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 #if defined(LMC_IMPLEMENTATION) && !defined(LMC__IMPLEMENTED)
 #define LMC__IMPLEMENTED
 
-/* == base/platform.h ============================================================================== */
+/* == base/platform.h =========================================================================== */
 
 #include <string.h>
 
@@ -861,8 +861,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 
 /*
  * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0, all.
- */
+ * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+ * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
 #define LMC__PART_AVX512 3
@@ -996,7 +996,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* == base/status.h ================================================================================ */
+/* == base/status.h ============================================================================= */
 
 /* The library's version, and what a status is called and says. All layers have these, so they stand
  * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
@@ -1024,8 +1024,7 @@ static const struct {
      "invalid argument: see the comment of the function in lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
-     "tell "
-     "what is enough"},
+     "tell what is enough"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
      "the workspace is too small: lmc_workspace_size and lmc_tensor_workspace_size tell what is "
      "enough"},
@@ -1044,7 +1043,7 @@ static const struct {
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc"},
+     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
      "truncated: the data ends early; fetch or write the file again"},
     {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
@@ -1074,7 +1073,7 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
     return "unknown error";
 }
 
-/* == base/bytes.h ================================================================================= */
+/* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
  *
@@ -1181,7 +1180,7 @@ LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
 #endif
 }
 
-/* == base/wire_block.h ============================================================================ */
+/* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
  * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
@@ -1214,7 +1213,7 @@ enum {
 #define LMC__MAX_NESTING 3u     /* masks within masks (spec 8.3) */
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 8.4) */
 
-/* == base/wire_file.h ============================================================================= */
+/* == base/wire_file.h ========================================================================== */
 
 /* Constants of files (spec 4, 5, 9, 10, 12). Sizes are in bytes. */
 
@@ -1260,7 +1259,7 @@ enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
 static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
-/* == kernels/types.h ============================================================================== */
+/* == kernels/types.h =========================================================================== */
 
 /*
  * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
@@ -1477,7 +1476,7 @@ typedef struct lmc__kernels {
 #endif
 } lmc__kernels;
 
-/* == kernels/tables.h ============================================================================= */
+/* == kernels/tables.h ========================================================================== */
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
  * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
@@ -2152,11 +2151,7 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* clang-format on */
 
-/* == kernels/vec_swar.h =========================================================================== */
-
-/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
+/* == kernels/vec_swar.h ======================================================================== */
 
 /* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
  * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
@@ -2441,7 +2436,7 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 }
 #endif
 
-/* == kernels/vec_neon.h =========================================================================== */
+/* == kernels/vec_neon.h ======================================================================== */
 
 /* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
  * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
@@ -2639,7 +2634,7 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 }
 #endif
 
-/* == kernels/vec_avx2.h =========================================================================== */
+/* == kernels/vec_avx2.h ======================================================================== */
 
 /* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
  * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
@@ -2917,7 +2912,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 }
 #endif
 
-/* == kernels/vec_avx512.h ========================================================================= */
+/* == kernels/vec_avx512.h ====================================================================== */
 
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
@@ -3035,7 +3030,7 @@ LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned widt
 }
 #endif
 
-/* == kernels/residual.h =========================================================================== */
+/* == kernels/residual.h ======================================================================== */
 
 /*
  * The residual of an element against its prediction, and back (spec 7.2). Elements are integers of
@@ -3168,7 +3163,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 /* -- */
 #endif
 
-/* == kernels/crc32c.h ============================================================================= */
+/* == kernels/crc32c.h ========================================================================== */
 
 /*
  * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
@@ -3411,7 +3406,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 }
 #endif
 
-/* == kernels/split_join.h ========================================================================= */
+/* == kernels/split_join.h ====================================================================== */
 
 /*
  * split: byte p of element i, rotated left by one bit if rotate, to planes->row[p][i] (spec 7.2).
@@ -3908,7 +3903,7 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/count.h ============================================================================== */
+/* == kernels/count.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
 /* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
@@ -3998,8 +3993,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20 bits
-     */
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+     * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -4007,9 +4002,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a
- * cycle (Zen 3). The last bytes, at most 7, make a word of their
- * own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
+ * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -4038,7 +4032,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 }
 #endif
 
-/* == kernels/map.h ================================================================================ */
+/* == kernels/map.h ============================================================================= */
 
 /*
  * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
@@ -4179,7 +4173,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/partition.h ========================================================================== */
+/* == kernels/partition.h ======================================================================= */
 
 /*
  * partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the
@@ -4441,7 +4435,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/merge.h ============================================================================== */
+/* == kernels/merge.h =========================================================================== */
 
 /*
  * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
@@ -4712,7 +4706,7 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 }
 #endif
 
-/* == kernels/flatten.h ============================================================================ */
+/* == kernels/flatten.h ========================================================================= */
 
 /*
  * Flat nodes (spec 8.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
@@ -4955,8 +4949,8 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
-         */
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
+         * one */
         v = _mm256_sll_epi16(v, up);
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
@@ -5001,7 +4995,7 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/fold.h =============================================================================== */
+/* == kernels/fold.h ============================================================================ */
 
 /*
  * Joint coding (spec 7.4): the top byte of an element and the `joined_bits` top bits of the byte
@@ -5589,7 +5583,7 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
 /* -- */
 #endif
 
-/* == kernels/strip.h ============================================================================== */
+/* == kernels/strip.h =========================================================================== */
 
 /*
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
@@ -5724,7 +5718,7 @@ LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, ui
 }
 #endif
 
-/* == kernels/split_root.h ========================================================================= */
+/* == kernels/split_root.h ====================================================================== */
 
 /*
  * split_root: the first thing an encoder does to a block, in one pass over it:
@@ -6020,7 +6014,7 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/join_root.h ========================================================================== */
+/* == kernels/join_root.h ======================================================================= */
 
 /*
  * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
@@ -6414,7 +6408,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
 }
 #endif
 
-/* == kernels/classes.h ============================================================================ */
+/* == kernels/classes.h ========================================================================= */
 
 /*
  * Classes of elements (spec 7.3), and count_classes, which counts the elements of base in each:
@@ -6761,7 +6755,7 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
 }
 #endif
 
-/* == kernels/group.h ============================================================================== */
+/* == kernels/group.h =========================================================================== */
 
 /*
  * group: what an encoder does to a block that has a prediction (spec 7.2, 7.3), in one pass:
@@ -7177,8 +7171,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as above.
- */
+/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as
+ * above. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
         const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
@@ -7210,7 +7204,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, const lmc__
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == kernels/ungroup.h ============================================================================ */
+/* == kernels/ungroup.h ========================================================================= */
 
 /*
  * ungroup: the inverse of group (spec 7.2, 7.3). Byte p of element i is the next one of the side
@@ -7675,7 +7669,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 }
 #endif
 
-/* == kernels/grids.h ============================================================================== */
+/* == kernels/grids.h =========================================================================== */
 
 /*
  * Quantised elements (spec 7.6): each is a point of a grid, named by a symbol of 16 bits; symbol 0
@@ -7812,8 +7806,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
         (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* beyond the outmost points it would move by more than half a step
-                                */
+        return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 
@@ -8867,7 +8860,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
 #endif
 #endif /* LMC_NO_QUANTIZE */
 
-/* == kernels/tiers.h ============================================================================== */
+/* == kernels/tiers.h =========================================================================== */
 
 /*
  * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
@@ -8997,7 +8990,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #endif
 /* clang-format on */
 
-/* == kernels/dispatch.h =========================================================================== */
+/* == kernels/dispatch.h ======================================================================== */
 
 #if LMC__X86
 #include <cpuid.h>
@@ -9142,7 +9135,7 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
     return lmc__get_kernels()->crc32c(crc, (const uint8_t *)data, size);
 }
 
-/* == codec/dtypes.h =============================================================================== */
+/* == codec/dtypes.h ============================================================================ */
 
 /* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
@@ -9209,7 +9202,7 @@ static int lmc__rotates(enum lmc_dtype dtype)
 }
 #endif
 
-/* == codec/half.h ================================================================================= */
+/* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
  * to even; NaN stays NaN (spec 5.2). A bf16 weight that is the rounding of its fp32 master costs
@@ -9264,7 +9257,7 @@ LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversi
 }
 #endif
 
-/* == codec/tree.h ================================================================================= */
+/* == codec/tree.h ============================================================================== */
 
 /* The tree of a mask tree (spec 8.1, 8.2): canonical codes, and what its nodes own.
  *
@@ -9510,7 +9503,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
-/* == codec/workspace.h ============================================================================ */
+/* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
  * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
@@ -9630,7 +9623,7 @@ typedef struct lmc__encoder {
 } lmc__encoder;
 #endif
 
-/* == codec/block_header.h ========================================================================= */
+/* == codec/block_header.h ====================================================================== */
 
 /* The 24 bytes in front of each block (spec 7), written and read:
  *
@@ -9775,7 +9768,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
     return LMC_OK;
 }
 
-/* == codec/huffman.h ============================================================================== */
+/* == codec/huffman.h =========================================================================== */
 
 /* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
  * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
@@ -9864,7 +9857,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/plan.h ================================================================================= */
+/* == codec/plan.h ============================================================================== */
 
 /* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
@@ -10056,7 +10049,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/sample.h =============================================================================== */
+/* == codec/sample.h ============================================================================ */
 
 #ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
@@ -10119,8 +10112,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
-/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
- */
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a
+ * border. */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {
@@ -10225,7 +10218,7 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/put_list.h ============================================================================= */
+/* == codec/put_list.h ========================================================================== */
 
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
  *
@@ -10591,7 +10584,7 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 #endif
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/plan_planes.h ========================================================================== */
+/* == codec/plan_planes.h ======================================================================= */
 
 /* How to code each plane of a block without a prediction, and whether to code the two top planes
  * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only level max
@@ -10758,7 +10751,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/put_planes.h =========================================================================== */
+/* == codec/put_planes.h ======================================================================== */
 
 /* The payload of a block without a prediction (spec 7.2): its planes, one after another. One pass
  * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
@@ -10912,7 +10905,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/plan_delta.h =========================================================================== */
+/* == codec/plan_delta.h ======================================================================== */
 
 /* How to code a block against its prediction (spec 7.3), and whether, by a sample of both.
  *
@@ -11002,8 +10995,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
-/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
- */
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192
+ * elements. */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -11132,8 +11125,8 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
 }
 
 /* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
- * elements: the block itself. Returns 0 if there is no room, which cannot happen (see workspace.h).
- */
+ * elements: the block itself. Returns 0 if there is no room, which cannot happen (see
+ * workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
@@ -11238,7 +11231,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/put_delta.h ============================================================================ */
+/* == codec/put_delta.h ========================================================================= */
 
 /* The payload of a block against its prediction (spec 7.3), as plan_delta.h has decided. One pass
  * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
@@ -11255,8 +11248,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are dropped.
- */
+ * that there are. A class's lists have room for all of its elements, also where zeros are
+ * dropped. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -11300,8 +11293,8 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
- * are written where they stand in the payload, also when the lists are made again: the same bytes.
- */
+ * are written where they stand in the payload, also when the lists are made again: the same
+ * bytes. */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -11390,7 +11383,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/put_block.h ============================================================================ */
+/* == codec/put_block.h ========================================================================= */
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
@@ -11532,8 +11525,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 }
 
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. The workspace belongs to the call: what
- * it held before does not matter, and nothing in it is of use afterwards. */
+ * stays within the limit and the workspace. The workspace belongs to the call: what it held before
+ * does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
@@ -11550,7 +11543,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == codec/get_list.h ============================================================================= */
+/* == codec/get_list.h ========================================================================== */
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
  *
@@ -11806,7 +11799,7 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
     return LMC_OK;
 }
 
-/* == codec/get_planes.h =========================================================================== */
+/* == codec/get_planes.h ======================================================================== */
 
 /* The payload of a block without a prediction and without classes (spec 7.2, 7.4): put_planes.h
  * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
@@ -11917,7 +11910,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     return LMC_OK;
 }
 
-/* == codec/get_delta.h ============================================================================ */
+/* == codec/get_delta.h ========================================================================= */
 
 /* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
  *
@@ -12073,7 +12066,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/quant_params.h ========================================================================= */
+/* == codec/quant_params.h ====================================================================== */
 
 /* Quantised elements, as encoder and decoder both know them (spec 7.6).
  *
@@ -12153,7 +12146,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 
 #endif
 
-/* == codec/put_quantised.h ======================================================================== */
+/* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec 7.6). Their payload is
  *
@@ -12566,7 +12559,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #endif
 
-/* == codec/get_quantised.h ======================================================================== */
+/* == codec/get_quantised.h ===================================================================== */
 
 /* Decodes quantised blocks (spec 7.6). Their payload is
  *
@@ -12660,8 +12653,8 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
-    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
-     */
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
+     * 0. */
     if (info->has_prediction) {
         LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                        head->first_group == 0,
@@ -12856,8 +12849,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
-     */
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
+     * rest. */
     if (head.params.table_size)
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,
@@ -12878,7 +12871,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #endif
 
-/* == codec/get_block.h ============================================================================ */
+/* == codec/get_block.h ========================================================================= */
 
 /* Decoding a block:
  *
@@ -12981,7 +12974,7 @@ LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_
     return LMC_OK;
 }
 
-/* == quantise/quantizer.h ========================================================================= */
+/* == quantise/quantizer.h ====================================================================== */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
  * is known of their loss.
@@ -13181,7 +13174,7 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 #endif
 
-/* == quantise/clusters.h ========================================================================== */
+/* == quantise/clusters.h ======================================================================= */
 
 /* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
  * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
@@ -13269,8 +13262,8 @@ LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t 
  *                                             ^ from[head + 1]
  *
  * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
- * begins. Each begin enters and leaves the queue once, and is looked for by halving once: n log n.
- */
+ * begins. Each begin enters and leaves the queue once, and is looked for by halving once:
+ * n log n. */
 static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
 {
     const size_t n = c->n;
@@ -13343,7 +13336,7 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 
 #endif
 
-/* == quantise/fit_sample.h ======================================================================== */
+/* == quantise/fit_sample.h ===================================================================== */
 
 /* The state of a fit, and its sample.
  *
@@ -13460,7 +13453,7 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 #endif
 
-/* == quantise/fit_scales.h ======================================================================== */
+/* == quantise/fit_scales.h ===================================================================== */
 
 /* How fine the grid of each element is (spec 7.6).
  *
@@ -13619,7 +13612,7 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 #endif
 
-/* == quantise/fit_error.h ========================================================================= */
+/* == quantise/fit_error.h ====================================================================== */
 
 /* What quantising loses, in integers: every machine must find the same grid.
  *
@@ -13886,7 +13879,7 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 #endif
 
-/* == quantise/fit_table.h ========================================================================= */
+/* == quantise/fit_table.h ====================================================================== */
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
  *
@@ -14020,7 +14013,7 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 
 #endif
 
-/* == quantise/fit_grid.h ========================================================================== */
+/* == quantise/fit_grid.h ======================================================================= */
 
 /* The coarsest grid that keeps to a bound, coded without a table.
  *
@@ -14214,7 +14207,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 
 #endif
 
-/* == quantise/fit.h =============================================================================== */
+/* == quantise/fit.h ============================================================================ */
 
 /* lmc_fit_quantizer: which kind of grid a tensor gets, whether by table or bound, and whether it is
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
@@ -14474,7 +14467,7 @@ LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
 
 #endif
 
-/* == tensor/wave.h ================================================================================ */
+/* == tensor/wave.h ============================================================================= */
 
 /* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
  * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
@@ -14622,7 +14615,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     return LMC_OK;
 }
 
-/* == tensor/tensor.h ============================================================================== */
+/* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
  * 7.5). All blocks but the last have the same decoded size; which one, the first one says. Blocks
@@ -14729,7 +14722,7 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
 }
 
-/* == tensor/encode_tensor.h ======================================================================= */
+/* == tensor/encode_tensor.h ==================================================================== */
 
 #ifndef LMC_NO_ENCODER
 /* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
@@ -14780,8 +14773,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it
- * moves up to four blocks for each worker. */
+ * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
+ * four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -14872,8 +14865,8 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
  * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
  *
  * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at all.
- */
+ * a base that has nothing to do with the tensor could make the result larger than no base at
+ * all. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -14941,7 +14934,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == tensor/decode_tensor.h ======================================================================= */
+/* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
  * are walked from the start; those before the range are checked and skipped. Each header is checked
@@ -15071,7 +15064,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
 }
 
 #ifndef LMC_NO_SNAPSHOT
-/* == snapshot/buffer.h ============================================================================ */
+/* == snapshot/buffer.h ========================================================================= */
 
 /* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
  * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
@@ -15144,7 +15137,7 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
     return lmc__append(b, field, 4);
 }
 
-/* == snapshot/sha256.h ============================================================================ */
+/* == snapshot/sha256.h ========================================================================= */
 
 /* SHA-256 (FIPS 180-4), for identities. It takes 4 bytes for each leaf of 256 KiB of content, names
  * and dtypes, so its speed does not matter, and plain C will do.
@@ -15252,7 +15245,7 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* == snapshot/order.h ============================================================================= */
+/* == snapshot/order.h ========================================================================== */
 
 /* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
  * and the size of an element, so they cost no more than written out. */
@@ -15304,7 +15297,7 @@ LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_be
     return low;
 }
 
-/* == snapshot/identity.h ========================================================================== */
+/* == snapshot/identity.h ======================================================================= */
 
 /* Identities of a file's tensors and the CRC of the file (spec 9.2).
  *
@@ -15473,7 +15466,7 @@ static void lmc__finish_digester(lmc__digester *d)
     else lmc__finish_identity(d);
 }
 
-/* == snapshot/ends.h ============================================================================== */
+/* == snapshot/ends.h =========================================================================== */
 
 /* The two ends of a LMC file: its header (spec 4), by which a pipe knows what it is going to need,
  * and its trailer (spec 10), by which a reader finds the index. */
@@ -15586,7 +15579,7 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
     return LMC_OK;
 }
 
-/* == snapshot/pipeline.h ========================================================================== */
+/* == snapshot/pipeline.h ======================================================================= */
 
 /* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
  * waves.
@@ -15703,8 +15696,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
 }
 
 /* Decoded bytes of a wave for each worker: more makes waking and waiting for the workers rarer,
- * less keeps the four buffers in the caches. Not tuned: sizes from 1/2 to 4 MiB were compared on a
- * loaded machine only, which showed no clear best. */
+ * less keeps the four buffers in the caches. Of sizes from 1/2 to 4 MiB none was clearly faster
+ * (measured on a busy machine). */
 #define LMC__WAVE_SIZE ((size_t)1 << 20)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -15889,13 +15882,13 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
     c->pieces.size = 0;
 }
 
-/* == snapshot/names.h ============================================================================= */
+/* == snapshot/names.h ========================================================================== */
 
 /* Names, and what must be unique of them.
  *
  * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than n log n.
- */
+ * tensors each, so what grows with them is kept small, and no input makes it slower than
+ * n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
@@ -16022,7 +16015,7 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
     return LMC_OK;
 }
 
-/* == snapshot/sections.h ========================================================================== */
+/* == snapshot/sections.h ======================================================================= */
 
 /* Sections (spec 5): a header of 24 bytes, then a body of a FILE, a RUN or the INDX. What the bytes
  * of FILE and RUN bodies mean stands here, both ways, and what must hold for them; nobody above
@@ -16573,7 +16566,7 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     lmc__sha256_finish(&sha, identity);
 }
 
-/* == snapshot/index_entries.h ===================================================================== */
+/* == snapshot/index_entries.h ================================================================== */
 
 /* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
  *
@@ -16600,8 +16593,8 @@ typedef struct lmc__index_builder {
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
-/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
- */
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be
+ * endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;
@@ -16750,7 +16743,7 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
     return LMC_OK;
 }
 
-/* == snapshot/origin.h ============================================================================ */
+/* == snapshot/origin.h ========================================================================= */
 
 /* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
  * or restored. Writer, restorer and reader each have one.
@@ -17112,7 +17105,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     return LMC_OK;
 }
 
-/* == snapshot/writer_plan.h ======================================================================= */
+/* == snapshot/writer_plan.h ==================================================================== */
 
 #ifndef LMC_NO_ENCODER
 
@@ -17202,8 +17195,8 @@ static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t 
     return 1;
 }
 
-/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot is.
- */
+/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot
+ * is. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -17450,16 +17443,19 @@ static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__pl
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == snapshot/writer_blocks.h ===================================================================== */
+/* == snapshot/writer_blocks.h ================================================================== */
 
 #ifndef LMC_NO_ENCODER
 
 /* The writer's way from bytes to blocks in the sink.
  *
- *     lmc__write_bytes   caller's memory ---+          +-> in place, whole blocks
- *                                           |          |
- *     lmc__write_stream  in[0] <-> in[1] ---+-> blocks +-> jobs -> wave -> out[0] <-> out[1] ->
- * sink |          | carry  the beginning of a block ------+          +-> a block that was in pieces
+ *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
+ *                                         |           |                               |
+ *     lmc__write_stream  in[0] <-> in[1] -+-> blocks -+                               +-> jobs
+ *                                         |           |                               |
+ *     carry  the beginning of a block ----+           +-> a block that was in pieces -+
+ *
+ *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
  * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
  * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
@@ -17760,7 +17756,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == snapshot/writer.h ============================================================================ */
+/* == snapshot/writer.h ========================================================================= */
 
 #ifndef LMC_NO_ENCODER
 
@@ -18078,7 +18074,7 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
 }
 #endif /* LMC_NO_ENCODER */
 
-/* == snapshot/restore.h =========================================================================== */
+/* == snapshot/restore.h ======================================================================== */
 
 /* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
  * sought.
@@ -18532,7 +18528,7 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     return status;
 }
 
-/* == snapshot/index.h ============================================================================= */
+/* == snapshot/index.h ========================================================================== */
 
 /* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
  *
@@ -18809,7 +18805,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     return LMC_OK;
 }
 
-/* == snapshot/reader.h ============================================================================ */
+/* == snapshot/reader.h ========================================================================= */
 
 /* Reading by the index: any bytes of any file, without what lies between.
  *
@@ -18972,8 +18968,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is known.
- */
+/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is
+ * known. */
 static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
                           uint64_t offset)
 {
@@ -19318,7 +19314,7 @@ LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_nu
     return encoded;
 }
 
-/* == snapshot/in_place.h ========================================================================== */
+/* == snapshot/in_place.h ======================================================================= */
 
 /* Whether a delta can be restored over the files of its base, so that no file is needed twice.
  *
@@ -19418,7 +19414,7 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     return can;
 }
 
-/* == snapshot/requantise.h ======================================================================== */
+/* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
  *
@@ -19640,7 +19636,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
 
 #endif
 
-/* == snapshot/salvage.h =========================================================================== */
+/* == snapshot/salvage.h ======================================================================== */
 
 #ifndef LMC_NO_SALVAGE
 
@@ -19977,7 +19973,7 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
 }
 #endif /* LMC_NO_SALVAGE */
 
-/* == snapshot/salvage_walk.h ====================================================================== */
+/* == snapshot/salvage_walk.h =================================================================== */
 
 #ifndef LMC_NO_SALVAGE
 
@@ -20321,7 +20317,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
 }
 #endif /* LMC_NO_SALVAGE */
 
-/* == snapshot/salvage_place.h ===================================================================== */
+/* == snapshot/salvage_place.h ================================================================== */
 
 #ifndef LMC_NO_SALVAGE
 
@@ -20341,8 +20337,8 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
 /* -- tables with gaps -- */
 
 /* At least n files; of those that are new nothing is known, not even that they exist: a later one,
- * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
- */
+ * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's
+ * size. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
     while (r->tables.n_files < n) {
@@ -20725,8 +20721,8 @@ static void lmc__choose_blocks(lmc__salvage *s)
  *     s->blocks   |  run and number in order  |  run and number in order  |
  *                 0                  s->n_blocks        lmc__count_found
  *
- * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an entry.
- */
+ * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an
+ * entry. */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -20804,8 +20800,8 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 /* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
  * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
  * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
- * missing; and none. Only the first is no damage, but the second leads to the index all the same.
- */
+ * missing; and none. Only the first is no damage, but the second leads to the index all the
+ * same. */
 static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -20897,7 +20893,7 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 }
 #endif /* LMC_NO_SALVAGE */
 
-/* == snapshot/salvage_read.h ====================================================================== */
+/* == snapshot/salvage_read.h =================================================================== */
 
 #ifndef LMC_NO_SALVAGE
 
@@ -21222,8 +21218,8 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 }
 
 /* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last run.
- */
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last
+ * run. */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
@@ -21294,8 +21290,8 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
     return LMC_OK;
 }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not known.
- */
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
+ * known. */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
     return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
@@ -21312,7 +21308,7 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
 }
 #endif /* LMC_NO_SALVAGE */
 
-/* == snapshot/open.h ============================================================================== */
+/* == snapshot/open.h =========================================================================== */
 
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
  * which are a reader with more behind it. Only this file knows that there are two.
@@ -21329,8 +21325,8 @@ LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tenso
 
 /* Sets how runs are read, and opens. What is to be freed is known before anything can fail. From an
  * intact file this reads header, trailer and index, and refuses what is wrong with them; salvage
- * goes through all of the file, and refuses next to nothing. Blocks are checked when they are read.
- */
+ * goes through all of the file, and refuses next to nothing. Blocks are checked when they are
+ * read. */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE
@@ -21401,7 +21397,7 @@ LMC__COLD LMC_API void lmc_free_reader(lmc_reader *r)
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
 }
 
-/* == snapshot/identify.h ========================================================================== */
+/* == snapshot/identify.h ======================================================================= */
 
 /* Identities of files that are not in a snapshot: so that any directory can be a base, or be
  * compared with one. The same digester and the same waves as of writer and restorer, without
@@ -21529,7 +21525,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
     return status;
 }
 
-/* == snapshot/memory.h ============================================================================ */
+/* == snapshot/memory.h ========================================================================= */
 
 /* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
  *
@@ -21571,8 +21567,8 @@ static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t si
     return 0;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an error.
- */
+/* What is left from position on; a position beyond the end is the caller's mistake, and an
+ * error. */
 static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;

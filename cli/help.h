@@ -6,8 +6,8 @@
 
 #include "sys/platform.h"
 
-/* The text of 'lmc help NAME', to standard output. CODE_OK, or CODE_USAGE, reported: there is none.
- */
+/* The text of 'lmc help NAME', to standard output. CODE_OK, or CODE_USAGE, reported: there is
+ * none. */
 int print_help(const char *name);
 
 #endif

@@ -38,8 +38,8 @@ uint64_t liblmc_bound(uint64_t size, const char *dtype)
     return lmc_bound_tensor(size, &options);
 }
 
-/* Codes size bytes at src as their difference to as many at base, or by themselves if base is NULL.
- */
+/* Codes size bytes at src as their difference to as many at base, or by themselves if base is
+ * NULL. */
 int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, const void *base,
                   size_t size, const char *dtype, int level)
 {

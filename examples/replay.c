@@ -15,8 +15,8 @@
  *
  * Both sides must compute the same prediction to the last bit. So it uses only additions,
  * multiplications, divisions and square roots, which IEEE 754 defines to the last bit. The learning
- * rate takes a cosine, which IEEE 754 does not define: the writer computes it and sends it along.
- */
+ * rate takes a cosine, which IEEE 754 does not define: the writer computes it and sends it
+ * along. */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 

@@ -1,9 +1,10 @@
 /* What the command reads beside snapshots. Input: the text or file, then parameters, at the very
  * end what it is:
- *   0 side file of apply: header, slot 0, slot 1 (put where they belong)   1 series.json   2
- *                                                                          policy, or a tensor's
- *                                                                          name and a policy
- *   3 three names   4 text and a number for JSON
+ *   0  side file of apply: header, slot 0, slot 1 (put where they belong)
+ *   1  series.json
+ *   2  policy, or a tensor's name and a policy
+ *   3  three names
+ *   4  text and a number for JSON
  * CRCs are made right if the parameters say so. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memfd_create */

@@ -4,10 +4,13 @@
  *
  * flat_decode() restores the file front to back, reads it again by its index, and compares the two.
  * The text is, with integers of 8 bytes:
- *   identity of the snapshot | number of files | each: kind, path, has_mode, mode, has_mtime,
- *   seconds, nanoseconds, crc, identity of one without tensors, bytes, number of tensors | each:
- *   name, dtype, rank, shape, offset, size, identity, generation, measure, error * 2^32 then, to
- *   the end: key and value of each entry of the metadata
+ *   identity of the snapshot, number of files
+ *   each file: kind, path, has_mode, mode, has_mtime, seconds, nanoseconds, crc, identity of one
+ *     without tensors, bytes, number of tensors
+ *     each tensor: name, dtype, rank, shape, offset, size, identity, generation, measure,
+ *       error * 2^32
+ *   to the end: key and value of each entry of the metadata
+ *
  * where strings and bytes have their size before them.
  */
 #define LMC_IMPLEMENTATION

@@ -245,8 +245,8 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not change.
-     */
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
@@ -450,8 +450,8 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_free_memory); a source that reads data; a stream that reads data from position to size.
- */
+ * with lmc_free_memory); a source that reads data; a stream that reads data from position to
+ * size. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -718,8 +718,8 @@ typedef struct lmc_range {
      * lost: what that gives. */
     enum lmc_status status;
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is known.
-     */
+    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
+     * known. */
     lmc_position position;
 } lmc_range;
 

@@ -2,8 +2,9 @@
  * SHA-256. tests/digests.txt is what it must print, whatever the compiler, word size, byte order,
  * tier and number of threads: see suite_determinism of tests/run. Who changes compressed bytes on
  * purpose commits that file anew (tests/run --digests).
- *   digest [WORKERS]   encode with that many threads (default: none)
- * With LMC_TEST_BRIEF only some of the lines.
+ *
+ *   digest [WORKERS]   encode with that many threads (default: none); with LMC_TEST_BRIEF only some
+ *                      of the lines
  *   digest --tiers     the tiers of this build on this machine, one per line */
 #include "t_io.h"
 

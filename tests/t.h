@@ -104,11 +104,14 @@ static inline void t_begin(int argc, char **argv)
     t_brief = t_is_set("LMC_TEST_BRIEF");
     t_kernels_only = t_brief && strcmp(getenv("LMC_TEST_BRIEF"), "kernels") == 0;
     t_quick = t_brief || t_is_set("LMC_TEST_QUICK");
-    for (i = 0; tier != NULL && i < LMC_TIER_COUNT; i++)
-        if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) {
-            lmc_limit_tier((enum lmc_tier)i);
-            CHECK(lmc_get_tier() == (enum lmc_tier)i);
-        }
+    if (tier == NULL) return;
+    for (i = 0; i < LMC_TIER_COUNT && strcmp(tier, lmc_tier_name((enum lmc_tier)i)) != 0; i++) {}
+    if (i == LMC_TIER_COUNT) {
+        printf("LMC_TEST_TIER=%s: there is no such tier\n0 passed, 1 failed\n", tier);
+        exit(2);
+    }
+    lmc_limit_tier((enum lmc_tier)i);
+    CHECK(lmc_get_tier() == (enum lmc_tier)i);
 }
 
 /* Last line of every main. */

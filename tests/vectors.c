@@ -1,6 +1,8 @@
 /* What lmc.h makes of LMC files, one line of JSON for each: for tests/vectors.py, which compares
- * with the manifest.
- * Strings that come from the file are in hexadecimal.   vectors [--base FILE]... FILE...
+ * with the manifest. Strings that come from the file are in hexadecimal.
+ *
+ *   vectors [--base FILE]... FILE...
+ *
  * A base is an LMC file, whose own base is one of the others, or a plain file, which is one tensor
  * without a name. */
 #include "t_io.h"

@@ -4,13 +4,14 @@
   tools/amalgamate.py           writes lmc.h
   tools/amalgamate.py --check   fails if lmc.h is not what src/ makes
 
-src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once, where it is
-first asked for, so that every file stands behind what it includes. A file that the frame includes within an #if of
-its own (LMC_NO_SNAPSHOT) must find all that it includes in front of that: it would pull it into the #if. Files keep
-their text; only their own #include "..." lines and #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
+src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once,
+where it is first asked for, so that every file stands behind what it includes. A file that the
+frame includes within an #if of its own (LMC_NO_SNAPSHOT) must find all that it includes in front of
+that: it would pull it into the #if. Files keep their text; only their own #include "..." lines and
+#pragma once go. @CONTENTS@ becomes the list of the files, floor by floor.
 
-A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once for each tier. Its
-comments are kept the first time only.
+A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once
+for each tier. Its comments are kept the first time only.
 """
 import os
 import re
@@ -39,7 +40,8 @@ def expand(name, done):
             own += expand(include[1], done)
             pulled = [f for f in done[n_done:] if f.endswith(".h") and f != include[1]]
             if pulled and depth > 1:  # 1: within #ifdef LMC_IMPLEMENTATION
-                sys.exit("src/lmc.h.in: %s stands in an #if, and so would %s, which it includes" % (include[1], pulled[0]))
+                sys.exit("src/lmc.h.in: %s stands in an #if, and so would %s, which it includes"
+                         % (include[1], pulled[0]))
         elif include[1] not in done:
             out += expand(include[1], done)
     if name.endswith(".in"):
@@ -48,7 +50,7 @@ def expand(name, done):
         return []
     done.append(name)
     text = "\n".join(line for line in own if line != "#pragma once").strip("\n")
-    return out + ["/* == %s %s */" % (name, "=" * (93 - len(name))), ""] + text.split("\n") + [""]
+    return out + ["/* == %s %s */" % (name, "=" * (90 - len(name))), ""] + text.split("\n") + [""]
 
 
 def expand_template(name, done):
@@ -87,6 +89,20 @@ def amalgamate():
     return re.sub(r"\n{3,}", "\n\n", text).replace("@CONTENTS@", contents(done))
 
 
+def write(path, text):
+    """A file that is right already is only touched: make then takes it for new. Whoever compiles
+    at the same time sees the old file or the new one."""
+    if os.path.exists(path):
+        with open(path, encoding="ascii") as f:
+            if f.read() == text:
+                os.utime(path)
+                return
+    new = "%s.%d" % (path, os.getpid())
+    with open(new, "w", encoding="ascii") as f:
+        f.write(text)
+    os.replace(new, path)
+
+
 def main():
     path = os.path.join(TOP, "lmc.h")
     text = amalgamate()
@@ -97,8 +113,7 @@ def main():
     elif sys.argv[1:]:
         sys.exit(__doc__)
     else:
-        with open(path, "w", encoding="ascii") as f:
-            f.write(text)
+        write(path, text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its own floor, and
-compiles alone. The order within a floor is the order in which src/lmc.h.in names the files.
+"""Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
+own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
+files.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -11,9 +12,11 @@ import subprocess
 import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
-FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]  # "": the public interface
+# "": the public interface
+FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
-NOT_ALONE = (".inl",)  # templates: included once for each tier, between the definitions of their parameters
+# templates: included once for each tier, between the definitions of their parameters
+NOT_ALONE = (".inl",)
 OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
 
 
@@ -43,24 +46,30 @@ def check_floors(order):
             if other.endswith(NOT_ALONE):
                 continue
             if other not in order:
-                errors.append("src/%s includes %s, which src/lmc.h.in does not name" % (name, other))
+                errors.append("src/%s includes %s, which src/lmc.h.in does not name"
+                              % (name, other))
             elif order.index(other) >= order.index(name):
                 errors.append("src/%s includes %s, which stands behind it" % (name, other))
             elif other != "api.h" and not conditions[other] <= conditions[name]:
-                errors.append("src/%s includes %s, which src/lmc.h.in may leave out" % (name, other))
+                errors.append("src/%s includes %s, which src/lmc.h.in may leave out"
+                              % (name, other))
     floors = [FLOORS.index(os.path.dirname(name)) for name in order]
     if floors != sorted(floors):
-        errors.append("src/lmc.h.in does not name the files floor by floor: " + " < ".join(FLOORS[1:]))
+        errors.append("src/lmc.h.in does not name the files floor by floor: "
+                      + " < ".join(FLOORS[1:]))
     return errors
 
 
 def compile_alone(compiler, name):
-    # whoever does not define kernels sees the same text without vectors, which is compiled in a tenth of the time
+    # whoever does not define kernels sees the same text without vectors, which is compiled in a
+    # tenth of the time
     simd = [] if name.startswith("kernels/") else ["-DLMC_NO_SIMD"]
-    command = [compiler, "-std=c99", "-w", "-fsyntax-only", *simd, "-I", SRC, "-include", os.path.join(SRC, name),
-               "-x", "c", os.devnull]
+    command = [compiler, "-std=c99", "-w", "-fsyntax-only", *simd, "-I", SRC,
+               "-include", os.path.join(SRC, name), "-x", "c", os.devnull]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [] if run.returncode == 0 else ["src/%s does not compile alone:\n%s" % (name, run.stderr[:1000])]
+    if run.returncode == 0:
+        return []
+    return ["src/%s does not compile alone:\n%s" % (name, run.stderr[:1000])]
 
 
 def main():

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""That the command is built as cli/main.c says: a room includes only itself and those below it, no verb includes another but
-series, nothing private of lmc.h is named, and a source file includes its own header first.
+"""That the command is built as cli/main.c says: a room includes only itself and those below it, no
+verb includes another but series, nothing private of lmc.h is named, and a source file includes its
+own header first.
 
     tools/check_layers_cli.py [DIRECTORY]     (default: cli/)
 """
@@ -10,7 +11,8 @@ import re
 import sys
 
 ROOMS = ["sys", "format", "input", "choose", "job", "verb", ""]  # "": cli/ itself
-CLI = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli")
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CLI = sys.argv[1] if len(sys.argv) > 1 else os.path.join(TOP, "cli")
 
 
 def family(path):
@@ -22,7 +24,8 @@ def faults(path, text):
     room = os.path.dirname(path)
     includes = re.findall(r'^#include "(.*)"', text, re.M)
     own = os.path.splitext(os.path.basename(path))[0] + ".h"
-    if path.endswith(".c") and os.path.exists(os.path.join(CLI, room, own)) and includes[:1] != [own]:
+    has_own = path.endswith(".c") and os.path.exists(os.path.join(CLI, room, own))
+    if has_own and includes[:1] != [own]:
         yield "does not include %s first" % own
     for include in includes:
         target = os.path.normpath(os.path.join(room, include))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Fails if a page (*.md under git) links to a file or heading of the repository that is not there, or names a file,
-as `src/api.h`, that is not there. SPDX-License-Identifier: MIT"""
+"""Fails if a page (*.md under git) links to a file or heading of the repository that is not there,
+or names a file, as `src/api.h`, that is not there. SPDX-License-Identifier: MIT"""
 import glob, os, re, subprocess, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
-NAMED = re.compile(r"`((?:src|cli|tests|tools|spec|bench|fuzz|examples|docs)/[\w./*-]+)`")  # NAME: any name
+# NAME: any name
+NAMED = re.compile(r"`((?:src|cli|tests|tools|spec|bench|fuzz|examples|docs)/[\w./*-]+)`")
 
 
 def read(page):
@@ -24,7 +25,10 @@ def dead(page):
     for link in LINK.findall(re.sub(r"`[^`\n]*`", "`", text)):
         path, _, anchor = link.partition("#")
         target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
-        if not re.match(r"[a-z]+:", link) and not (os.path.exists(os.path.join(TOP, target)) and (not anchor or anchor in headings(target))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        there = os.path.exists(os.path.join(TOP, target))
+        if not there or anchor and anchor not in headings(target):
             yield "%s: link to %s" % (page, link)
     for path in NAMED.findall(text):
         if not glob.glob(os.path.join(TOP, path.replace("NAME", "*"))):
@@ -32,7 +36,9 @@ def dead(page):
 
 
 if __name__ == "__main__":
-    pages = subprocess.run(["git", "ls-files", "*.md"], cwd=TOP, check=True, capture_output=True, text=True).stdout.split()
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=TOP, check=True, capture_output=True,
+                            text=True)
+    pages = listed.stdout.split()
     found = [line for page in pages for line in dead(page)]
     print("\n".join(found) or "%d pages: all links and names of files lead somewhere" % len(pages))
     sys.exit(bool(found))

@@ -4,13 +4,14 @@
   tools/tables.py           writes src/kernels/tables.h
   tools/tables.py --check   fails if the file is not what this script makes
 
-Numbers, because macros that derive them make a megabyte for the compiler to read out of a line. What a table means
-stands in front of it in the file; how it is found is a function here.
+Numbers, because macros that derive them make a megabyte for the compiler to read out of a line.
+What a table means stands in front of it in the file; how it is found is a function here.
 """
 import os
 import sys
 
-PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src", "kernels", "tables.h")
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PATH = os.path.join(TOP, "src", "kernels", "tables.h")
 
 HEAD = """#pragma once
 #include "base/platform.h"
@@ -38,7 +39,7 @@ def byte_mask(m):
 
 
 def moves(m):
-    """Byte j is to go up to the place p of the j-th one bit, by p - j bytes: a sum of 4, 2 and 1."""
+    """Byte j goes up to the place p of the j-th one bit, by p - j bytes: a sum of 4, 2 and 1."""
     steps = []
     at = list(range(len(bits(m))))  # where the bytes are now
     for step in (4, 2, 1):
@@ -53,7 +54,7 @@ def sort_places(m):
 
 
 def merge_places(m, left, right, step):
-    """For each bit of m: left, left + 1, ... where it is 0, right, right + step, ... where it is 1."""
+    """For each bit of m: left, left + 1, ... where it is 0; right, right + step, ... where 1."""
     places = []
     for i in range(8):
         ones = len(bits(m & ((1 << i) - 1)))
@@ -61,7 +62,8 @@ def merge_places(m, left, right, step):
     return word(places)
 
 
-# Polynomials over GF(2) modulo that of CRC-32C, in 32 bits, *reflected*: bit 31 is the coefficient of x^0.
+# Polynomials over GF(2) modulo that of CRC-32C, in 32 bits, *reflected*: bit 31 is the coefficient
+# of x^0.
 POLYNOMIAL = 0x82F63B78
 LANE3, LANE4 = 2728, 2048
 
@@ -91,7 +93,8 @@ def squares(a, n):
     out = [a]
     while len(out) < n:
         out.append(square(out[-1]))
-    assert square(out[-1]) == a  # x has the order 2^31 - 1, so the 31st squaring gives what there was at first
+    # x has the order 2^31 - 1, so the 31st squaring gives what there was at first
+    assert square(out[-1]) == a
     return out
 
 
@@ -155,58 +158,67 @@ def make():
         comment("Byte i is 255 if bit i of m is set, else 0."),
         table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
 
-        comment("""How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of the
-                one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0], [1], [2]:
-                which bytes move in each step of expanding; [3]: the packed bytes, as many as m has one bits."""),
+        comment("""How to move the bytes of a word as m says. Expanding brings packed bytes up to
+                the places of the one bits in three steps, by 4, 2 and 1 bytes; compressing is
+                the same backwards. [m][0], [1], [2]: which bytes move in each step of
+                expanding; [3]: the packed bytes, as many as m has one bits."""),
         table("uint64_t", "lmc__moves[256][4]", [moves(m) for m in masks]),
 
         "#if LMC__AVX2_TEXT || LMC__NEON\n",
-        comment("""[m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed, the rest
-                0: a shuffle by them sorts eight bytes."""),
+        comment("""[m]: the places of the zero bits of m, then those of its one bits, eight bytes
+                each, packed, the rest 0: a shuffle by them sorts eight bytes."""),
         table("uint64_t", "lmc__sort_places[256][2]", [sort_places(m) for m in masks]),
         "#endif\n",
 
         "#if LMC__NEON\n",
-        comment("""Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the right one.
-                low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for the second byte of
-                a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9 - c, ... for zeros,
-                16 + c, 17 + c, ... for ones."""),
+        comment("""Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16
+                .. 31 of the right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where
+                it has ones. high[m] is for the second byte of a pair whose first one has c
+                ones: |high - c|, of signed bytes, is 8 - c, 9 - c, ... for zeros, 16 + c, 17
+                + c, ... for ones."""),
         table("uint64_t", "lmc__merge_low[256]", [merge_places(m, 0, 16, 1) for m in masks]),
         table("uint64_t", "lmc__merge_high[256]", [merge_places(m, 8, -16, -1) for m in masks]),
         "#endif\n",
 
         "#if LMC__X86\n",
-        comment("From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros."),
+        comment("""From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n
+                zeros."""),
         table("uint8_t", "lmc__behind[24]", [128] * 8 + list(range(16))),
         table("uint8_t", "lmc__count_up[64]", list(range(64))),
 
-        comment("""Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the lower
-                halves' bytes in turn, of the upper halves' bytes in turn."""),
+        comment("""Places in two vectors, one behind the other: of their even bytes, of their odd
+                bytes; of the lower halves' bytes in turn, of the upper halves' bytes in turn."""),
         table("uint8_t", "lmc__shuffles[4][64]",
               [[2 * i for i in range(64)], [2 * i + 1 for i in range(64)],
-               [i // 2 + i % 2 * 64 for i in range(64)], [32 + i // 2 + i % 2 * 64 for i in range(64)]]),
+               [i // 2 + i % 2 * 64 for i in range(64)],
+               [32 + i // 2 + i % 2 * 64 for i in range(64)]]),
         "#endif\n",
 
-        comment("""CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32 is
-                left out. Bit 31 is the coefficient of x^0."""),
+        comment("""CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the
+                CRC's, whose x^32 is left out. Bit 31 is the coefficient of x^0."""),
         "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % POLYNOMIAL,
 
-        comment("[k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k + 1))."),
+        comment("""[k][b]: the register after byte b and k zero bytes, from register 0; that is b
+                times x^(8 (k + 1))."""),
         table("uint32_t", "lmc__crc_table[8][256]", [crc_table(k) for k in range(8)]),
 
-        comment("[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last."),
+        comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of
+                the last."""),
         table("uint32_t", "lmc__crc_powers[31]", squares(x_to(8), 31)),
 
-        comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
-                (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj
-                x^(8 j LANE4 - 33)."""),
-        "#define LMC__CRC_LANE3 %du\n#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % (LANE3, x_to(8 * LANE3)),
+        comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill
+                a strip (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it.
+                LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33)."""),
+        "#define LMC__CRC_LANE3 %du\n" % LANE3,
+        "#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % x_to(8 * LANE3),
         "#define LMC__CRC_LANE4 %du\n" % LANE4,
-        "".join("#define LMC__CRC_LANE4_SHIFT%d 0x%X\n" % (j, x_to(8 * j * LANE4 - 33)) for j in (1, 2, 3)) + "\n",
+        "".join("#define LMC__CRC_LANE4_SHIFT%d 0x%X\n" % (j, x_to(8 * j * LANE4 - 33))
+                for j in (1, 2, 3)) + "\n",
 
         "#if LMC__X86\n",
-        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d - 33)
-                for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i."""),
+        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the
+                first eight, x^(8 d - 33) for the others, with x^-1 in bit 32. [i]: d = 64 *
+                2^i."""),
         table("uint64_t", "lmc__crc_folds[4][2]", [fold(64 << i) for i in range(4)]),
         comment("The same for d = 48, 32, 16, one after the other, then zeros."),
         table("uint64_t", "lmc__crc_fold_last[8]", fold(48) + fold(32) + fold(16) + [0, 0]),
@@ -216,7 +228,8 @@ def make():
     text = ""
     for part, after in zip(parts, parts[1:] + [""]):  # an empty line behind each table
         text += part
-        if part.startswith("static") and not after.startswith(("#endif", "static")) or part == "#endif\n":
+        is_last_table = part.startswith("static") and not after.startswith(("#endif", "static"))
+        if is_last_table or part == "#endif\n":
             text += "\n"
     return text
 

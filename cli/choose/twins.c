@@ -23,8 +23,8 @@
 
 #define N_PLACES_OF_ARCHIVE 8u
 
-/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth it.
- */
+/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth
+ * it. */
 #define MIN_TWIN_SIZE 4096u
 
 /* A tensor, or what it would be if rounded. */

@@ -49,8 +49,8 @@ uint64_t archive_size(const struct archive *a);
 /* Opens the file and looks whether it is a delta. */
 int open_archive_file(struct archive *a, const char *path, const struct common *o);
 
-/* The snapshot that is being read from a regular file from front to back, to read in it anywhere.
- */
+/* The snapshot that is being read from a regular file from front to back, to read in it
+ * anywhere. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
 
 /* base: NULL for one that is no delta, or that is only listed. */

@@ -51,8 +51,8 @@ int write_output(void *user, const void *data, size_t size);
 /* Gives up; nothing stays behind. */
 void discard_output(struct output *out);
 
-/* Completes the output, on the disk, with attributes, under its name; or discards it and reports.
- */
+/* Completes the output, on the disk, with attributes, under its name; or discards it and
+ * reports. */
 int commit_output(struct output *out, const struct attributes *attributes);
 
 #endif

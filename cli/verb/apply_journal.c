@@ -230,8 +230,8 @@ int remove_journal(struct journal *j)
 
 /* -- a side file that is there already -- */
 
-/* Reads the header of the side file, which is open. *name: of the delta, for messages; to be freed.
- */
+/* Reads the header of the side file, which is open. *name: of the delta, for messages; to be
+ * freed. */
 static int read_journal_header(struct journal *j, enum journal_state *state,
                                unsigned char header[JOURNAL_HEADER_SIZE], char **name)
 {

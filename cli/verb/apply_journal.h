@@ -91,8 +91,8 @@ int flush_journal(struct journal *j);
 int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
                     const unsigned char *data, size_t size);
 
-/* What the target holds, or would if nothing were pending. reading: the same files as j->target's
- */
+/* What the target holds, or would if nothing were pending. reading: the same files as
+ * j->target's */
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 

@@ -25,8 +25,8 @@ struct recode_options {
 int recode_snapshot(const char *tip, const char *onto, const char *output,
                     const struct recode_options *o);
 
-/* One delta out of those at paths, in whatever order, against the first base that is none of them.
- */
+/* One delta out of those at paths, in whatever order, against the first base that is none of
+ * them. */
 int fold_deltas(char **paths, size_t n, const char *output, const struct recode_options *o);
 
 /* onto: the new base, or "none" */

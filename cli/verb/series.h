@@ -11,11 +11,13 @@
  *     +-----6-----+             +------4-------+
  *
  *   1  add reserves the name. Until 2, a file of that name is worth nothing, and the source is
- * there 2  the file is whole and on the disk; if the source is to go, it was compared with it 3
- * prune. The file stays, for kept ones may still need it 4  keep 5  gc. Kept ones that needed it
- * are coded again, without it; then its file goes. The name stays, so that watch does not add it
- * once more; add may take it 6  an add failed or was killed: it, or who changes the series next,
- * removes file and entry
+ *      there
+ *   2  the file is whole and on the disk; if the source is to go, it was compared with it
+ *   3  prune. The file stays, for kept ones may still need it
+ *   4  keep
+ *   5  gc. Kept ones that needed it are coded again, without it; then its file goes. The name
+ *      stays, so that watch does not add it once more; add may take it
+ *   6  an add failed or was killed: it, or who changes the series next, removes file and entry
  *
  * A kill leaves one of these states, and what comes next goes on from there.
  *

@@ -28,8 +28,8 @@ struct chart {
     double left, top, width, height, step; /* of what is drawn, without labels */
 };
 
-/* A panel for each snapshot from first on; left: room for labels there; max_step: the widest panel.
- */
+/* A panel for each snapshot from first on; left: room for labels there; max_step: the widest
+ * panel. */
 void open_chart(struct chart *c, const struct stats *s, size_t first, double left, double max_step);
 
 void close_chart(struct chart *c);

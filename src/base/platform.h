@@ -23,8 +23,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 
 /*
  * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0, all.
- */
+ * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+ * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
 #define LMC__PART_AVX512 3

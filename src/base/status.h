@@ -27,8 +27,7 @@ static const struct {
      "invalid argument: see the comment of the function in lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
-     "tell "
-     "what is enough"},
+     "tell what is enough"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
      "the workspace is too small: lmc_workspace_size and lmc_tensor_workspace_size tell what is "
      "enough"},
@@ -47,7 +46,7 @@ static const struct {
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc"},
+     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
      "truncated: the data ends early; fetch or write the file again"},
     {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",

@@ -100,8 +100,8 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
                LMC_ERR_CORRUPT);
     LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
                LMC_ERR_CORRUPT);
-    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are 0.
-     */
+    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
+     * 0. */
     if (info->has_prediction) {
         LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                        head->first_group == 0,
@@ -296,8 +296,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    /* Exceptions, too, must have codes that there are: their symbols are looked up with the rest.
-     */
+    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
+     * rest. */
     if (head.params.table_size)
         LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size,

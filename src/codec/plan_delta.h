@@ -97,8 +97,8 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
-/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192 elements.
- */
+/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192
+ * elements. */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -227,8 +227,8 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
 }
 
 /* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
- * elements: the block itself. Returns 0 if there is no room, which cannot happen (see workspace.h).
- */
+ * elements: the block itself. Returns 0 if there is no room, which cannot happen (see
+ * workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;

@@ -150,8 +150,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 }
 
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. The workspace belongs to the call: what
- * it held before does not matter, and nothing in it is of use afterwards. */
+ * stays within the limit and the workspace. The workspace belongs to the call: what it held before
+ * does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,

@@ -28,8 +28,8 @@
 
 #ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are dropped.
- */
+ * that there are. A class's lists have room for all of its elements, also where zeros are
+ * dropped. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -73,8 +73,8 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
- * are written where they stand in the payload, also when the lists are made again: the same bytes.
- */
+ * are written where they stand in the payload, also when the lists are made again: the same
+ * bytes. */
 static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;

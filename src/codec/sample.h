@@ -66,8 +66,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
     return 1;
 }
 
-/* Asks for the cache lines of run i, also for the last one if the run does not begin on a border.
- */
+/* Asks for the cache lines of run i, also for the last one if the run does not begin on a
+ * border. */
 LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
                                 unsigned width)
 {

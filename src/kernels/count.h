@@ -95,8 +95,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20 bits
-     */
+    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^20
+     * bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -104,9 +104,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a
- * cycle (Zen 3). The last bytes, at most 7, make a word of their
- * own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
+ * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;

@@ -248,8 +248,8 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     unsigned d;
     for (i = 0; i < n; i += 32) {
         __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last one
-         */
+        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
+         * one */
         v = _mm256_sll_epi16(v, up);
         for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
             uint32_t m = (uint32_t)_mm256_movemask_epi8(v);

@@ -141,8 +141,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
         (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* beyond the outmost points it would move by more than half a step
-                                */
+        return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 

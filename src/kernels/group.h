@@ -426,8 +426,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as above.
- */
+/* A function for each width (LMC__LOOP_AVX512, strip.h); subtract is tested once a step, as
+ * above. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
         const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \

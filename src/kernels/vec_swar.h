@@ -3,10 +3,6 @@
 #include "base/bytes.h"
 #include "kernels/tables.h"
 
-/* Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
-
 /* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
  * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
  * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets

@@ -87,8 +87,8 @@ LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t 
  *                                             ^ from[head + 1]
  *
  * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
- * begins. Each begin enters and leaves the queue once, and is looked for by halving once: n log n.
- */
+ * begins. Each begin enters and leaves the queue once, and is looked for by halving once:
+ * n log n. */
 static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
 {
     const size_t n = c->n;

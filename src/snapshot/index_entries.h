@@ -34,8 +34,8 @@ typedef struct lmc__index_builder {
     size_t facts_at; /* in entries: the facts of the file at hand */
 } lmc__index_builder;
 
-/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be endless.
- */
+/* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be
+ * endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, const void *data, size_t size)
 {
     if (b->entries.size + (uint64_t)size > b->limit) return LMC_ERR_LIMIT;

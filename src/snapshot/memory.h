@@ -42,8 +42,8 @@ static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t si
     return 0;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an error.
- */
+/* What is left from position on; a position beyond the end is the caller's mistake, and an
+ * error. */
 static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;

@@ -24,8 +24,8 @@
 
 /* Sets how runs are read, and opens. What is to be freed is known before anything can fail. From an
  * intact file this reads header, trailer and index, and refuses what is wrong with them; salvage
- * goes through all of the file, and refuses next to nothing. Blocks are checked when they are read.
- */
+ * goes through all of the file, and refuses next to nothing. Blocks are checked when they are
+ * read. */
 static enum lmc_status lmc__open_as_asked(lmc_reader *r)
 {
 #ifndef LMC_NO_SALVAGE

@@ -178,8 +178,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is known.
- */
+/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is
+ * known. */
 static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
                           uint64_t offset)
 {

@@ -31,8 +31,8 @@
 /* -- tables with gaps -- */
 
 /* At least n files; of those that are new nothing is known, not even that they exist: a later one,
- * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's size.
- */
+ * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's
+ * size. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
     while (r->tables.n_files < n) {
@@ -415,8 +415,8 @@ static void lmc__choose_blocks(lmc__salvage *s)
  *     s->blocks   |  run and number in order  |  run and number in order  |
  *                 0                  s->n_blocks        lmc__count_found
  *
- * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an entry.
- */
+ * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an
+ * entry. */
 static enum lmc_status lmc__part_blocks(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -494,8 +494,8 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
 /* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
  * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
  * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
- * missing; and none. Only the first is no damage, but the second leads to the index all the same.
- */
+ * missing; and none. Only the first is no damage, but the second leads to the index all the
+ * same. */
 static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;

@@ -338,8 +338,8 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
 }
 
 /* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last run.
- */
+ * between runs, and behind the last are lost ones. A file of unknown size ends with its last
+ * run. */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
@@ -410,8 +410,8 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
     return LMC_OK;
 }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not known.
- */
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
+ * known. */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
     return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;

@@ -20,10 +20,13 @@
 
 /* The writer's way from bytes to blocks in the sink.
  *
- *     lmc__write_bytes   caller's memory ---+          +-> in place, whole blocks
- *                                           |          |
- *     lmc__write_stream  in[0] <-> in[1] ---+-> blocks +-> jobs -> wave -> out[0] <-> out[1] ->
- * sink |          | carry  the beginning of a block ------+          +-> a block that was in pieces
+ *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
+ *                                         |           |                               |
+ *     lmc__write_stream  in[0] <-> in[1] -+-> blocks -+                               +-> jobs
+ *                                         |           |                               |
+ *     carry  the beginning of a block ----+           +-> a block that was in pieces -+
+ *
+ *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
  * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
  * one call brings and ends in what the next does: its beginning waits in carry. From a stream it

@@ -98,8 +98,8 @@ static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t 
     return 1;
 }
 
-/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot is.
- */
+/* The origin's read_back; user: the planner. What the caller has, quantised where the snapshot
+ * is. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {

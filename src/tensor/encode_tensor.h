@@ -58,8 +58,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
 }
 
 /* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it
- * moves up to four blocks for each worker. */
+ * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
+ * four blocks for each worker. */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -150,8 +150,8 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
  * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
  *
  * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at all.
- */
+ * a base that has nothing to do with the tensor could make the result larger than no base at
+ * all. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
