@@ -133,8 +133,8 @@ static void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned pe
 }
 
 /* Reads or makes a pair into old and now, of room bytes each; 0 if that file is not there. */
-static int get_pair(struct pair *pair, unsigned i, const char *series, size_t synthetic_size,
-                    uint8_t *old, uint8_t *now_, size_t room)
+static inline int get_pair(struct pair *pair, unsigned i, const char *series, size_t synthetic_size,
+                           uint8_t *old, uint8_t *now_, size_t room)
 {
     memset(pair, 0, sizeof *pair);
     pair->old = old;
@@ -189,7 +189,7 @@ static float normal(void) /* the sum of four uniform numbers is near enough */
 
 /* Averages of gradients as AdamW has them: N(0, 1) times a scale for each row. second, first: of n
  * elements. */
-static void make_moments(float *second, float *first, size_t n)
+static inline void make_moments(float *second, float *first, size_t n)
 {
     size_t i;
     unsigned t;
