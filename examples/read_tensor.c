@@ -42,7 +42,7 @@ static enum lmc_status copy_tensor(lmc_reader *reader, const char *name)
     if (tensor->size > SIZE_MAX - 1) return LMC_ERR_SIZE;
     data = (unsigned char *)malloc((size_t)tensor->size + 1);
     if (!data) return LMC_ERR_MEMORY;
-    fprintf(stderr, "%s: %s, %u dimensions, %llu bytes\n", name, tensor->dtype, tensor->rank,
+    fprintf(stderr, "%s: %s, rank %u, %llu bytes\n", name, tensor->dtype, tensor->rank,
             (unsigned long long)tensor->size);
     status = lmc_read_tensor(reader, file_number, tensor, 0, data, (size_t)tensor->size);
     if (status == LMC_OK && fwrite(data, 1, (size_t)tensor->size, stdout) != tensor->size)
