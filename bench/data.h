@@ -13,7 +13,7 @@ enum { SKEWED_78 = T_KINDS, SKEWED_95, SKEWED_99 };
 
 /* Symbol 120 with that many per mille, then 121, 122, ... each half as likely as the one before:
  * the top byte. The rest is random. */
-static void fill_skewed(uint8_t *dst, size_t size, enum lmc_dtype dtype, unsigned per_mille)
+static inline void fill_skewed(uint8_t *dst, size_t size, enum lmc_dtype dtype, unsigned per_mille)
 {
     const unsigned width = lmc_dtype_width(dtype);
     uint64_t state = per_mille;
@@ -52,7 +52,7 @@ static const struct set {
             {"random", LMC_BF16, T_RANDOM},
             {"text", LMC_AUTO, T_TEXT}};
 
-static void fill_set(uint8_t *dst, size_t size, const struct set *set)
+static inline void fill_set(uint8_t *dst, size_t size, const struct set *set)
 {
     if (set->kind < T_KINDS) t_fill(dst, size, (enum t_kind)set->kind, set->dtype, 1);
     else
@@ -104,7 +104,7 @@ enum {
 };
 
 /* The first part bytes again and again, until there are size. */
-static void repeat(uint8_t *p, size_t part, size_t size)
+static inline void repeat(uint8_t *p, size_t part, size_t size)
 {
     size_t at = part;
     for (; at < size; at += lmc__min(part, size - at)) memcpy(p + at, p, lmc__min(part, size - at));
@@ -112,7 +112,7 @@ static void repeat(uint8_t *p, size_t part, size_t size)
 
 /* Each element changes alike, whatever its exponent, by one float in three of four cases, by two in
  * three of four of the others, and so on; UNRELATED: other weights. */
-static void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned per_mille)
+static inline void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsigned per_mille)
 {
     /* weights are slow to make: these again and again, but changed anew */
     const size_t first = lmc__min(size, 64000000);
@@ -175,8 +175,8 @@ static inline int get_pair(struct pair *pair, unsigned i, const char *series, si
 
 enum { MOMENTS_ROW = 4096 };
 
-static uint64_t random_state = 1;
-static float normal(void) /* the sum of four uniform numbers is near enough */
+static inline uint64_t random_state = 1;
+static inline float normal(void) /* the sum of four uniform numbers is near enough */
 {
     float sum = 0;
     unsigned i;
