@@ -175,7 +175,7 @@ static inline int get_pair(struct pair *pair, unsigned i, const char *series, si
 
 enum { MOMENTS_ROW = 4096 };
 
-static inline uint64_t random_state = 1;
+static uint64_t random_state = 1;
 static inline float normal(void) /* the sum of four uniform numbers is near enough */
 {
     float sum = 0;
