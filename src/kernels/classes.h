@@ -6,6 +6,7 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
+#include "kernels/split_join.h"
 #include "kernels/strip.h"
 
 /*
@@ -81,21 +82,12 @@ LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const 
     for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
 }
 
-/* As LMC__FOR_WIDTH: `call` is a macro with the width, a constant, as its argument. */
-#define LMC__FOR_WIDTHS(call)                                                                      \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
-    }
-
 /* One by one. This is the definition of the counts, and what the vector loops end with. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
-    LMC__FOR_WIDTHS(LMC__CALL)
+    LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 
@@ -187,7 +179,7 @@ static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC
                                         const lmc__grouping *grouping)
 {
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTHS(LMC__CALL)
+    LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return k->crc32c(0, base, n * width);
 }
@@ -268,7 +260,7 @@ LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
     uint32_t crc;
     (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
-    LMC__FOR_WIDTHS(LMC__CALL)
+    LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
 }
@@ -347,7 +339,7 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
     uint32_t crc;
     (void)k;
 #define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
-    LMC__FOR_WIDTHS(LMC__CALL)
+    LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
 }
