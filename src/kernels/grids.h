@@ -316,24 +316,6 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 #define LMC__STATIC_ISA LMC__AVX512 static
 #include "kernels/grids_vec.inl"
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
-LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i =
-        lmc__min(size, (0 - (uintptr_t)dst) &
-                           (LMC__LINE -
-                            1)); /* whole lines only: parts of one would wait for it to be read */
-    memcpy(dst, src, i);
-    for (; i + LMC__LINE <= size; i += LMC__LINE) {
-        _mm256_stream_si256((__m256i *)(void *)(dst + i),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
-        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
-    }
-    memcpy(dst + i, src + i, size - i);
-}
-
 /* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
  * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
  * bytes of l and h are zipped to symbols:

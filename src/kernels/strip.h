@@ -136,4 +136,22 @@ LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, ui
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
+
+/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
+ * whole. What stands before the first line and behind the last one is copied plainly. */
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i =
+        lmc__min(size, (0 - (uintptr_t)dst) &
+                           (LMC__LINE -
+                            1)); /* whole lines only: parts of one would wait for it to be read */
+    memcpy(dst, src, i);
+    for (; i + LMC__LINE <= size; i += LMC__LINE) {
+        _mm256_stream_si256((__m256i *)(void *)(dst + i),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+    }
+    memcpy(dst + i, src + i, size - i);
+}
 #endif

@@ -15,6 +15,7 @@
 #include "kernels/classes.h"
 #include "kernels/group.h"
 #include "kernels/ungroup.h"
+#include "kernels/patch.h"
 #include "kernels/grids.h"
 
 /*
@@ -38,9 +39,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
  * an argument. */
-#define LMC__DECODERS(isa, crc32c, join, join_root)                                                \
+#define LMC__DECODERS(isa, crc32c, join, join_root, patch)                                         \
     crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
-        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
+        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root)                                                             \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
@@ -81,7 +82,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
-    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
+    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips,
+                  lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips)
     LMC__SCALAR_GRIDS
 };
@@ -92,13 +94,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
  * only. */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
+    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(neon, lmc__split_root_strips)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
+    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(neon, lmc__split_root_strips)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
@@ -114,7 +116,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
-    lmc__ungroup_scalar,
+    lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
@@ -128,7 +130,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
+    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)
     LMC__ENCODERS(avx2, lmc__split_root_avx2)
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
 };
@@ -138,7 +140,8 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
+    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512,
+                  lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512)
     LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
 };

@@ -131,6 +131,15 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
+ * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+ * first. */
+#define LMC__NO_CHANGE UINT32_MAX
+typedef struct lmc__changes {
+    const uint32_t *at[LMC__MAX_CLASSES];
+    const uint8_t *residual[LMC__MAX_CLASSES];
+} lmc__changes;
+
 /* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
@@ -158,6 +167,7 @@ typedef struct lmc__grid {
  *     flatten, unflatten                         flatten.h
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
+ *     patch                                      patch.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -178,6 +188,9 @@ typedef struct lmc__kernels {
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
+    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                      const lmc__changes *changes, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping, lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   int rotate);
