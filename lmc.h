@@ -45,9 +45,9 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold strip split_root join_root classes group
  *              ungroup grids tiers dispatch
- *   codec      dtypes half tree workspace block_header huffman plan sample put_list plan_planes
- *              put_planes plan_delta put_delta put_block get_list get_planes get_delta
- *              quant_params put_quantised get_quantised get_block
+ *   codec      dtypes half tree workspace block_header huffman plan sample put_gaps put_list
+ *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
+ *              get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
@@ -215,8 +215,9 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* -- layer 1: blocks --
- * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with
- * the size, the width and the CRC-32C of the decoded bytes.
+ * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
+ * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of the
+ * decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -224,7 +225,8 @@ typedef struct lmc_parallel {
  * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
-#define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
+#define LMC_MAX_BLOCK_ELEMENTS (1u << 22)
+#define LMC_MAX_BLOCK_SIZE (1u << 23)
 
 /* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
  * place is refused. {0, 0} where blocks have no order. */
@@ -380,7 +382,8 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data,
 
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: the default, 16 (17
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
+                            altogether; 0: the default, 16 (17
                             for bytes; with a prediction 20, 18 for elements of 4 bytes and more) */
     uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
@@ -549,7 +552,7 @@ typedef struct lmc_writer lmc_writer;
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
     const lmc_parallel *parallel; /* must outlive the writer */
-    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: as tensors */
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base; /* or NULL; must outlive the writer */
@@ -1180,6 +1183,16 @@ LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
 #endif
 }
 
+/* The number of the lowest one bit of v > 0. */
+LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
+{
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(v);
+#else
+    return lmc__log2_floor(v & (0 - v));
+#endif
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
@@ -1212,6 +1225,8 @@ enum {
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */
 #define LMC__MAX_NESTING 3u     /* masks within masks (spec 8.3) */
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 8.4) */
+#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, at nesting 0 (spec 8.3) */
+#define LMC__MASK_MODES 65u     /* modes of masks */
 
 /* == base/wire_file.h ========================================================================== */
 
@@ -1375,9 +1390,9 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 }
 
 /* How elements are told apart by their prediction (spec 7.3). */
-#define LMC__MAX_CLASSES 8u
+#define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
-    unsigned n_classes; /* 1 .. 8 */
+    unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
     unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
@@ -9505,7 +9520,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 8 for each row); m
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row); m
  *                         for the masks of a sparse delta, likewise cut; one row for trees
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
@@ -9519,7 +9534,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
- * That is ten rows and two masks with the pads of eight classes in each, and the masks' stack. So
+ * That is ten rows and two masks with the pads of all classes in each, and the masks' stack. So
  * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
  * tests/private_block.h makes the block that needs most of it. All the same each push is checked:
  * a mistake in this table must not become a write out of bounds. */
@@ -9642,6 +9657,13 @@ typedef struct lmc__encoder {
 #define LMC__JOINT_SHIFT 3u
 #define LMC__LAYOUT_SHIFT 5u
 
+/* Grouping, byte 3: bits 0-2 and bit 7 together are the classes less one, bit 3 says sparse, bits
+ * 4-6 are the natural planes (spec 7.3). */
+LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping)
+{
+    return ((grouping & 7) | (grouping >> 7 & 1) << 3) + 1;
+}
+
 /* What a block is checked against. */
 typedef struct lmc__block_crcs {
     uint32_t content, base;
@@ -9698,8 +9720,8 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else; joint planes need two planes and no prediction
- *   4  without a prediction there is one class, and no CRC of a base; natural planes are those that
- *      classes leave out, so there must be classes
+ *   4  without a prediction there is no grouping, and no CRC of a base; natural planes are those
+ *      that classes leave out, so there must be classes
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
@@ -9707,11 +9729,11 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const unsigned coding = src[1], prediction = src[2], grouping = src[3];
     const unsigned width = 1u << (coding & 3), subtract = coding & LMC__RESIDUAL_SUBTRACT,
                    joint = coding >> LMC__JOINT_SHIFT & 3, layout = coding >> LMC__LAYOUT_SHIFT;
-    const unsigned n_classes = (grouping & 7) + 1, sparse = grouping >> 3 & 1,
-                   n_natural = grouping >> 4;
+    const unsigned n_classes = lmc__count_classes_of(grouping), sparse = grouping >> 3 & 1,
+                   n_natural = grouping >> 4 & 7;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
-    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1 && grouping < 0x80,
+    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -9721,6 +9743,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
+    LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
     if (info->stored)
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
@@ -9728,9 +9751,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
     if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
-    LMC__CHECK(prediction || (n_classes == 1 && info->base_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(prediction || (!grouping && info->base_crc == 0), LMC_ERR_CORRUPT);
     LMC__CHECK(n_natural == 0 || (n_natural < width && n_classes > 1 && !sparse), LMC_ERR_CORRUPT);
-    info->size = (size_t)size; /* at most 8 MiB */
+    info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
 }
@@ -10209,6 +10232,117 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
 }
 #endif /* LMC_NO_ENCODER */
 
+/* == codec/put_gaps.h ========================================================================== */
+
+/* Writing a mask of few ones as the gaps between them (spec 8.3). get_gaps.h reads it.
+ *
+ *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
+ *     gaps      5, 1, 9                    zeros before each one
+ *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
+ *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
+ *
+ * Where bits are independent, and one in m is a one, gaps are distributed geometrically, and
+ * Golomb's code of parameter m ln 2 is the best of all codes of single gaps (Gallager and Van
+ * Voorhis, 1975). Rice's restriction to powers of two costs up to 1.7 % and saves a division. A
+ * frozen tree needs a few bits of each of its nodes whatever the number of ones is; gaps need 3
+ * bytes and then nothing but the ones.
+ *
+ * Elias-Fano, the same low parts but of positions, not gaps, can be read in parallel without a
+ * prefix sum, but takes up to half a bit more for each one: its quotients are spread evenly over a
+ * list of n >> s bits, which those of gaps are not. */
+
+#ifndef LMC_NO_ENCODER
+/* The ones of a mask of n bits one after another, or its zeros, which are the ones if all bits are
+ * flipped. The mask is read exactly. */
+typedef struct lmc__one_walk {
+    const uint8_t *mask;
+    size_t n, word;
+    uint64_t flip, bits;
+} lmc__one_walk;
+
+/* Bits [word, word + 64) of the mask, flipped; those from n on are zero. */
+LMC__INLINE uint64_t lmc__load_ones(const lmc__one_walk *ones)
+{
+    const size_t left = ones->n - ones->word;
+    uint8_t last[8] = {0};
+    if (left >= 64) return lmc__load64(ones->mask + ones->word / 8) ^ ones->flip;
+    memcpy(last, ones->mask + ones->word / 8, (left + 7) / 8);
+    return (lmc__load64(last) ^ ones->flip) & (((uint64_t)1 << left) - 1);
+}
+
+LMC__INLINE lmc__one_walk lmc__begin_ones(const uint8_t *mask, size_t n, unsigned polarity)
+{
+    lmc__one_walk ones;
+    ones.mask = mask;
+    ones.n = n;
+    ones.word = 0;
+    ones.flip = polarity ? ~(uint64_t)0 : 0;
+    ones.bits = lmc__load_ones(&ones);
+    return ones;
+}
+
+/* The next one's position. There must be one. */
+LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
+{
+    size_t position;
+    while (ones->bits == 0) {
+        ones->word += 64;
+        ones->bits = lmc__load_ones(ones);
+    }
+    position = ones->word + lmc__lowest_bit(ones->bits);
+    ones->bits &= ones->bits - 1;
+    return position;
+}
+
+/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s + 0.5
+ * is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
+{
+    unsigned s = 0;
+    while (s < 21 && (uint64_t)(2 * n - k) * 123 > ((uint64_t)k * 512) << s) s++;
+    return s;
+}
+
+/* Bytes that the gaps of a mask take, without its mode byte; k of its n bits are the ones. */
+static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned polarity,
+                              unsigned s)
+{
+    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
+    size_t quotients = 0, next = 0, i;
+    for (i = 0; i < k; i++) {
+        const size_t position = lmc__next_one(&ones);
+        quotients += (position - next) >> s;
+        next = position + 1;
+    }
+    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
+}
+
+/* Writes them to out, size bytes as counted. */
+static void lmc__put_gaps(uint8_t *out, size_t size, const uint8_t *mask, size_t n, size_t k,
+                          unsigned polarity, unsigned s)
+{
+    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
+    uint8_t *const low = out + 3, *const quotients = low + (k * s + 7) / 8;
+    uint64_t bits = 0; /* of low parts that are not written yet: n_bits < 8 of them */
+    unsigned n_bits = 0;
+    size_t next = 0, at = 0, low_at = 0, i;
+    out[0] = (uint8_t)k;
+    out[1] = (uint8_t)(k >> 8);
+    out[2] = (uint8_t)(k >> 16);
+    memset(quotients, 0, (size_t)(out + size - quotients));
+    for (i = 0; i < k; i++) {
+        const size_t position = lmc__next_one(&ones), gap = position - next;
+        next = position + 1;
+        bits |= (uint64_t)(gap & (((size_t)1 << s) - 1)) << n_bits;
+        for (n_bits += s; n_bits >= 8; n_bits -= 8, bits >>= 8) low[low_at++] = (uint8_t)bits;
+        at += gap >> s;
+        quotients[at / 8] |= (uint8_t)(1u << (at & 7));
+        at++;
+    }
+    if (n_bits) low[low_at] = (uint8_t)bits;
+}
+#endif /* LMC_NO_ENCODER */
+
 /* == codec/put_list.h ========================================================================== */
 
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
@@ -10318,6 +10452,23 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 {
     const size_t size = (n + 7) / 8;
     uint8_t *const mode = e->out;
+    if (nesting == 0 && lmc__min(ones, n - ones) - 1 < n / 32) {
+        const unsigned polarity = ones > n - ones;
+        const size_t k = lmc__min(ones, n - ones);
+        const unsigned s = lmc__choose_gap_shift(n, k);
+        const size_t coded = lmc__count_gaps(mask, n, k, polarity, s);
+        uint8_t *const top = e->stack.top;
+        uint8_t *const code = coded < size ? lmc__push_list(&e->stack, coded) : NULL;
+        if (code) {
+            lmc__put_gaps(code, coded, mask, n, k, polarity, s);
+            e->stack.top = top;
+            if (coded + 1 > (size_t)(e->end - mode)) return 0;
+            mode[0] = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
+            memcpy(mode + 1, code, coded);
+            e->out += coded + 1;
+            return 1;
+        }
+    }
     if (lmc__is_worth_nesting(n, ones)) {
         const unsigned polarity = ones > n - ones;
         const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);
@@ -11418,9 +11569,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
 }
 
 /* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same.
- *
- * Grouping (spec 7): bits 0-2 the classes less one, bit 3 sparse, bits 4-6 the natural planes. */
+ * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same. */
 static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                              const lmc__block *block, const lmc__delta *delta)
 {
@@ -11430,8 +11579,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     e->stack.top = top;
     if (payload_size == 0) return 0;
     coding->prediction = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) |
-                       delta->grouping.n_natural << 4;
+    coding->grouping = ((delta->grouping.n_classes - 1) & 7) | (delta->sparse ? 8u : 0u) |
+                       delta->grouping.n_natural << 4 | (delta->grouping.n_classes - 1) >> 3 << 7;
     coding->subtract = delta->subtract;
     coding->joint = 0;
     coding->crcs = crcs;
@@ -11526,13 +11675,76 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     const unsigned width = lmc_dtype_width(dtype);
     if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
         (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS)
+        size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
                              (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
 }
 #endif /* LMC_NO_ENCODER */
+
+/* == codec/get_gaps.h ========================================================================== */
+
+/* Reading a mask of few ones as the gaps between them (spec 8.3). put_gaps.h writes it, and says
+ * why.
+ *
+ *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
+ *
+ * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
+ * The quotients are read bit by bit, forwards only and never beyond the payload: so the time is at
+ * most in proportion to what is read. A position is compared with n before a bit is set. */
+
+/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
+ * for what is behind the end. */
+LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
+{
+    const size_t first = at / 8;
+    uint8_t rest[8] = {0};
+    if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
+    memcpy(rest, p + first, size - first);
+    return lmc__load64(rest) >> (at & 7);
+}
+
+/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
+ * behind the mode byte; *in is moved behind it. */
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode, size_t n,
+                                     uint8_t *list)
+{
+    const unsigned s = (mode - LMC__MASK_GAPS) >> 1, polarity = (mode - LMC__MASK_GAPS) & 1;
+    const uint8_t *low, *quotients;
+    size_t n_ones, low_size, size, at = 0, position = 0, i;
+    LMC__CHECK(end - *in >= 3, LMC_ERR_CORRUPT);
+    n_ones = (size_t)(*in)[0] | (size_t)(*in)[1] << 8 | (size_t)(*in)[2] << 16;
+    LMC__CHECK(n_ones >= 1 && n_ones <= n, LMC_ERR_CORRUPT);
+    low = *in + 3;
+    low_size = (n_ones * s + 7) / 8;
+    LMC__CHECK((size_t)(end - low) >= low_size, LMC_ERR_CORRUPT);
+    LMC__CHECK((n_ones * s & 7) == 0 || low[low_size - 1] >> (n_ones * s & 7) == 0,
+               LMC_ERR_CORRUPT);
+    quotients = low + low_size;
+    size = (size_t)(end - quotients);
+    memset(list, polarity ? 0xFF : 0, (n + 7) / 8);
+    if (polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
+    for (i = 0; i < n_ones; i++, position++) {
+        const size_t from = at;
+        uint64_t bits;
+        for (;;) {
+            LMC__CHECK(at < 8 * size, LMC_ERR_CORRUPT);
+            bits = lmc__load_bits(quotients, size, at);
+            if (bits) break;
+            at = (at & ~(size_t)7) + 64;
+        }
+        at += lmc__lowest_bit(bits);
+        LMC__CHECK(at - from <= n >> s, LMC_ERR_CORRUPT);
+        position += (at++ - from) << s;
+        if (s) position += lmc__load_bits(low, low_size, i * s) & (((size_t)1 << s) - 1);
+        LMC__CHECK(position < n, LMC_ERR_CORRUPT);
+        list[position / 8] ^= (uint8_t)(1u << (position & 7));
+    }
+    LMC__CHECK((at & 7) == 0 || quotients[at / 8] >> (at & 7) == 0, LMC_ERR_CORRUPT);
+    *in = quotients + (at + 7) / 8;
+    return LMC_OK;
+}
 
 /* == codec/get_list.h ========================================================================== */
 
@@ -11578,7 +11790,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
+ * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its level, and whether the bytes are
  * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
  * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
  * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
@@ -11597,6 +11809,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     if (mode == 0) {
         *mask = lmc__take(d, size);
         LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+    } else if (nesting == 0 && mode >= LMC__MASK_GAPS) {
+        uint8_t *list;
+        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
+        *mask = list;
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
@@ -11918,8 +12137,6 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
  *
- * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  */
@@ -11943,8 +12160,7 @@ typedef struct lmc__grouped_payload {
  *
  * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
  * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
- * the block is sparse, and there is one class where there is no prediction (block_header.h). So
- * n_of is complete without a prediction, too. */
+ * the block is sparse (block_header.h). */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -11952,9 +12168,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     lmc__grouping *const grouping = &g->grouping;
     const size_t n = info->n;
     const uint8_t *thresholds;
+    uint32_t base_crc;
     unsigned c, p;
     g->sparse = header >> 3 & 1;
-    grouping->n_classes = (header & 7) + 1;
+    grouping->n_classes = lmc__count_classes_of(header);
     grouping->n_natural = header >> 4 & 7;
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
@@ -11963,13 +12180,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
-    if (base) {
-        const uint32_t base_crc =
-            grouping->n_classes == 1
-                ? d->k->crc32c(0, base, info->size)
-                : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
-        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    }
+    base_crc = grouping->n_classes == 1
+                   ? d->k->crc32c(0, base, info->size)
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
+    LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     for (c = 0; c < grouping->n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
     for (p = 0; p < grouping->n_natural; p++) {
@@ -12004,28 +12218,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* Residuals of one class and no prediction are the planes of elements. The kernel wants rows, so
- * constants are written out; that is rare, so it need not be fast. */
-static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
-                                       size_t n, unsigned width, int rotate, uint32_t *crc)
-{
-    lmc__const_planes planes;
-    unsigned p;
-    for (p = 0; p < width; p++) {
-        planes.row[p] = sides[p].list;
-        if (!sides[p].list) {
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, sides[p].value, n);
-            planes.row[p] = list;
-        }
-    }
-    *crc = d->k->join_root(d->k, dst, lmc__join_from(&planes, NULL, NULL, width, rotate), n,
-                           d->streaming);
-    return LMC_OK;
-}
-
-/* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
+/* base: as many bytes as dst, which may be the same. subtract and header: Residual and
  * Grouping of the block's header.
  *
  * All lists are decoded before an element is made, so all that can be wrong with the payload is
@@ -12049,10 +12242,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
             LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base)
-        *crc =
-            d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
-    else LMC__TRY(lmc__join_sides(d, dst, g.sides.side[0], n, width, subtract, crc));
+    *crc = d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
@@ -12897,8 +13087,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
- * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
- * is none. */
+ * there is a prediction; else plain planes. base: NULL where there is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -12907,7 +13096,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
-    if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
+    if (base) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
     return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
                            crc);
 }
@@ -14631,12 +14820,13 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^20 (spec 7), so at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
+ * 2^22 (spec 7), and at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (log2_block != 0 && (log2_block < 14 || log2_block > 20)))
+        (log2_block != 0 && (log2_block < 14 || log2_block > 22 ||
+                             log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)

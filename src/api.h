@@ -156,8 +156,9 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* -- layer 1: blocks --
- * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS, and a header of 24 bytes with
- * the size, the width and the CRC-32C of the decoded bytes.
+ * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
+ * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of the
+ * decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -165,7 +166,8 @@ typedef struct lmc_parallel {
  * where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
-#define LMC_MAX_BLOCK_ELEMENTS (1u << 20)
+#define LMC_MAX_BLOCK_ELEMENTS (1u << 22)
+#define LMC_MAX_BLOCK_SIZE (1u << 23)
 
 /* Where a block belongs. It is not stored, but decoding checks it (spec 7): a block in another's
  * place is refused. {0, 0} where blocks have no order. */
@@ -321,7 +323,8 @@ LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data,
 
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: the default, 16 (17
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
+                            altogether; 0: the default, 16 (17
                             for bytes; with a prediction 20, 18 for elements of 4 bytes and more) */
     uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
@@ -490,7 +493,7 @@ typedef struct lmc_writer lmc_writer;
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
     const lmc_parallel *parallel; /* must outlive the writer */
-    unsigned log2_block; /* 14 .. 20: elements per block as a power of two; 0: as tensors */
+    unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
     void *alloc_user;
     enum lmc_level level;
     const lmc_base *base; /* or NULL; must outlive the writer */

@@ -52,6 +52,43 @@ static int model_bits(model_input *input, size_t n, uint8_t *bits)
 static int model_node(model_input *input, const model_tree *tree, unsigned depth, unsigned x,
                       size_t n, unsigned nesting, uint8_t *list);
 
+/* One bit after another. */
+static int model_gaps(model_input *input, size_t n, unsigned s, unsigned polarity, uint8_t *bits)
+{
+    size_t k, j, low_size, at = 0, position = 0, size;
+    const uint8_t *low, *quotients;
+    unsigned bit;
+    if (input->end - input->in < 3) return 0;
+    k = input->in[0] + 256u * input->in[1] + 65536u * input->in[2];
+    if (k == 0 || k > n) return 0;
+    low = input->in + 3;
+    low_size = (k * s + 7) / 8;
+    if ((size_t)(input->end - low) < low_size) return 0;
+    for (j = k * s; j < 8 * low_size; j++)
+        if (low[j / 8] >> j % 8 & 1) return 0;
+    quotients = low + low_size;
+    size = (size_t)(input->end - quotients);
+    memset(bits, (int)polarity, n);
+    for (j = 0; j < k; j++, position++, at++) {
+        for (;; at++) {
+            if (at / 8 >= size) return 0;
+            if (quotients[at / 8] >> at % 8 & 1) break;
+            position += (size_t)1 << s;
+            if (position >= n) return 0;
+        }
+        for (bit = 0; bit < s; bit++) {
+            const size_t i = j * s + bit;
+            position += (size_t)(low[i / 8] >> i % 8 & 1) << bit;
+        }
+        if (position >= n) return 0;
+        bits[position] = (uint8_t)!polarity;
+    }
+    for (; at % 8; at++)
+        if (quotients[at / 8] >> at % 8 & 1) return 0;
+    input->in = quotients + at / 8;
+    return 1;
+}
+
 static int model_mask(model_input *input, size_t n, unsigned nesting, uint8_t *bits)
 {
     model_tree frozen;
@@ -60,8 +97,9 @@ static int model_mask(model_input *input, size_t n, unsigned nesting, uint8_t *b
     unsigned mode;
     size_t i;
     if (n < 256 || nesting == 3) return model_bits(input, n, bits);
-    if (input->in == input->end || (mode = *input->in++) > 20) return 0;
+    if (input->in == input->end || (mode = *input->in++) > (nesting ? 20 : 64)) return 0;
     if (mode == 0) return model_bits(input, n, bits);
+    if (mode > 20) return model_gaps(input, n, (mode - 21) >> 1, (mode - 21) & 1, bits);
     frozen = model_frozen((mode - 1) >> 1);
     if (!model_node(input, &frozen, 0, 0, (n + 7) / 8, nesting + 1, bytes)) return 0;
     for (i = 0; i < (n + 7) / 8; i++) bytes[i] = (uint8_t)(bytes[i] ^ (mode % 2 ? 0 : 0xFF));
@@ -273,6 +311,131 @@ static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned ope
     }
 }
 
+/* -- gaps -- */
+
+static enum lmc_status get_mask(const tree_test *t, const uint8_t *in, size_t size, size_t n,
+                                unsigned nesting, const uint8_t **mask, size_t *used)
+{
+    lmc__decoder d;
+    enum lmc_status status;
+    memset(&d, 0, sizeof d);
+    d.k = t->k;
+    d.scratch = lmc__open_workspace(&d.stack, t->ws, t->ws_size);
+    d.in = in;
+    d.end = in + size;
+    status = lmc__get_mask(&d, nesting, n, mask);
+    *used = (size_t)(d.in - in);
+    return status;
+}
+
+/* size bytes as a mask at nesting 0, by the library and by the model: the same mask, or both refuse
+ * it. Returns whether it is one. */
+static int compare_mask(tree_test *t, t_guard *guard, const uint8_t *code, size_t size, size_t n)
+{
+    uint8_t *const in = t_tail(guard, size), bits[MAX_LIST];
+    const uint8_t *mask = NULL;
+    size_t used, i;
+    model_input input;
+    enum lmc_status status;
+    int fits;
+    memcpy(in, code, size);
+    input.in = in;
+    input.end = in + size;
+    fits = model_mask(&input, n, 0, bits);
+    status = get_mask(t, in, size, n, 0, &mask, &used);
+    if (!CHECK(status == (fits ? LMC_OK : LMC_ERR_CORRUPT))) return fits;
+    if (!fits) return 0;
+    CHECK(used == (size_t)(input.in - in));
+    for (i = 0; i < 8 * ((n + 7) / 8); i++)
+        if ((mask[i / 8] >> i % 8 & 1) != (i < n ? bits[i] : 0)) break;
+    CHECK(i == 8 * ((n + 7) / 8));
+    return 1;
+}
+
+/* Each s and polarity, from one bit to all of them; then damaged. */
+static void test_gaps(tree_test *t, uint64_t *seed)
+{
+    t_guard guard = t_new_guard(4 * MAX_LIST);
+    long n_good = 0, n_bad = 0;
+    unsigned round;
+    for (round = 0; round < (t_quick ? 400u : 4000u); round++) {
+        uint8_t mask[MAX_LIST / 8], code[4 * MAX_LIST], bad[4 * MAX_LIST];
+        const size_t n = 256 + t_below(seed, MAX_LIST - 255),
+                     density = 1 + t_below(seed, round % 5 == 0 ? 1000 : 60);
+        const unsigned s = round % 22, polarity = round / 22 % 2;
+        size_t i, k = 0, size;
+        memset(mask, 0, sizeof mask);
+        for (i = 0; i < n; i++)
+            if (t_below(seed, 1000) < density || round % 97 == 0) {
+                mask[i / 8] |= (uint8_t)(1u << i % 8);
+                k++;
+            }
+        if (k == 0) continue;
+        if (polarity)
+            for (i = 0; i < n; i++) mask[i / 8] ^= (uint8_t)(1u << i % 8);
+        size = 1 + lmc__count_gaps(mask, n, k, polarity, s);
+        if (size > sizeof code) continue;
+        code[0] = (uint8_t)(21 + 2 * s + polarity);
+        lmc__put_gaps(code + 1, size - 1, mask, n, k, polarity, s);
+        t_note("gaps: n %lu, k %lu, s %u, polarity %u", (unsigned long)n, (unsigned long)k, s,
+               polarity);
+        CHECK(compare_mask(t, &guard, code, size, n));
+        n_good++;
+        for (i = 0; i < 30; i++) {
+            memcpy(bad, code, size);
+            bad[t_below(seed, i < 10 ? 4 : size)] = (uint8_t)(i % 3 ? t_random(seed) : 0);
+            n_bad += !compare_mask(t, &guard, bad, size - (i % 4 == 0), n);
+        }
+    }
+    t_note("gaps: %ld, %ld damaged", n_good, n_bad);
+    CHECK(n_good > 100 && n_bad > 1000);
+    { /* rule by rule, in 256 bits: mode, K, low parts, quotients */
+        static const struct {
+            const char *what;
+            uint8_t code[12];
+            size_t size;
+            int fits;
+        } cases[] = {{"one, s 0", {21, 1, 0, 0, 4}, 5, 1},
+                     {"the last one, s 7", {35, 1, 0, 0, 0x7F, 2}, 6, 1},
+                     {"position n", {37, 1, 0, 0, 0, 2}, 6, 0},
+                     {"position n, by a low part", {39, 2, 0, 0, 0xFF, 1, 3}, 7, 0},
+                     {"two, s 8 and 9", {37, 2, 0, 0, 7, 1, 3}, 7, 1},
+                     {"K 0", {21, 0, 0, 0, 1}, 5, 0},
+                     {"K n + 1", {21, 1, 1, 0, 1}, 5, 0},
+                     {"K 2^16", {21, 0, 0, 1, 1}, 5, 0},
+                     {"a padded low part", {23, 1, 0, 0, 2, 1}, 6, 0},
+                     {"padded quotients", {21, 1, 0, 0, 12}, 5, 0},
+                     {"no quotients", {21, 1, 0, 0}, 4, 0},
+                     {"quotients that do not end", {21, 2, 0, 0, 4}, 5, 0},
+                     {"no low parts", {63, 1, 0, 0}, 4, 0},
+                     {"low parts that end", {63, 1, 0, 0, 3, 0}, 6, 0},
+                     {"s 21", {63, 1, 0, 0, 3, 0, 0, 1}, 8, 1},
+                     {"s 21, polarity 1", {64, 1, 0, 0, 3, 0, 0, 1}, 8, 1},
+                     {"s 21, quotient 1", {63, 1, 0, 0, 3, 0, 0, 2}, 8, 0},
+                     {"mode 65", {65, 1, 0, 0, 3, 0, 0, 1}, 8, 0},
+                     {"K cut", {21, 1, 0}, 3, 0},
+                     {"nothing", {21}, 1, 0}};
+        static const uint8_t all[36] = {22, 0, 1, 0};
+        uint8_t full[36];
+        const uint8_t *mask;
+        size_t i, used;
+        for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+            t_note("gaps: %s", cases[i].what);
+            CHECK(compare_mask(t, &guard, cases[i].code, cases[i].size, 256) == cases[i].fits);
+        }
+        t_note("gaps: K n");
+        memset(full, 0xFF, sizeof full);
+        memcpy(full, all, 4);
+        CHECK(compare_mask(t, &guard, full, 36, 256));
+        CHECK(!compare_mask(t, &guard, full, 35, 256));
+        CHECK(get_mask(t, full, 36, 256, 0, &mask, &used) == LMC_OK && mask[0] == 0);
+        t_note("gaps: nested");
+        memcpy(full, cases[0].code, 5);
+        CHECK(get_mask(t, full, 36, 256, 1, &mask, &used) == LMC_ERR_CORRUPT);
+        CHECK(get_mask(t, full, 36, 256, 2, &mask, &used) == LMC_ERR_CORRUPT);
+    }
+}
+
 void t_test_trees(void)
 {
     int tier;
@@ -294,6 +457,7 @@ void t_test_trees(void)
         t_note("shapes: %ld trees, %ld others", t.n_trees, t.n_others);
         CHECK(t.n_trees == (t_quick ? 726 : 7422));
         CHECK(t.n_wrong == 0);
+        test_gaps(&t, &seed);
         free(t.ws);
     }
 }

@@ -380,7 +380,7 @@ typedef struct built {
     size_t size;
     unsigned width, subtract, prediction, n_classes, sparse, natural, joint, layout;
     size_t n;
-    uint8_t thresholds[7];
+    uint8_t thresholds[15];
 } built;
 
 /* Header_CRC at the position {0, 0}. */
@@ -407,11 +407,38 @@ static void put_bits(built *b, const uint8_t *bits, size_t n)
     }
 }
 
-/* A mask of nesting 0; raw: frozen trees are not this test's affair. */
+/* A mask of nesting 0: as gaps, where n may tell, or raw. Frozen trees are not this test's
+ * affair. */
 static void put_mask(built *b, const uint8_t *bits, size_t n)
 {
-    if (n >= 256) put_byte(b, 0);
-    put_bits(b, bits, n);
+    const unsigned polarity = n % 2, s = (unsigned)(n / 2 % 22);
+    uint8_t list[8192];
+    size_t i, k = 0, n_bits = 0, gap, bit;
+    for (i = 0; i < n; i++) k += (bits[i] != 0) != polarity;
+    for (i = 0, gap = 0; n >= 256 && n % 5 < 3 && k && i < n && n_bits <= sizeof list; i++, gap++)
+        if ((bits[i] != 0) != polarity) n_bits += s + (gap >> s) + 1, gap = SIZE_MAX;
+    if (n_bits == 0 || n_bits > sizeof list) {
+        if (n >= 256) put_byte(b, 0);
+        put_bits(b, bits, n);
+        return;
+    }
+    put_byte(b, 21 + 2 * s + polarity);
+    put_byte(b, k & 255);
+    put_byte(b, k >> 8);
+    put_byte(b, 0);
+    for (i = gap = n_bits = 0; i < n; i++, gap++)
+        if ((bits[i] != 0) != polarity) {
+            for (bit = 0; bit < s; bit++) list[n_bits++] = gap >> bit & 1;
+            gap = SIZE_MAX;
+        }
+    put_bits(b, list, n_bits);
+    for (i = gap = n_bits = 0; i < n; i++, gap++)
+        if ((bits[i] != 0) != polarity) {
+            for (bit = 0; bit < gap >> s; bit++) list[n_bits++] = 0;
+            list[n_bits++] = 1;
+            gap = SIZE_MAX;
+        }
+    put_bits(b, list, n_bits);
 }
 
 /* A list in one of the modes that fit it: style chooses. */
@@ -462,7 +489,8 @@ static void put_header(built *b, const uint8_t *content, const uint8_t *base)
     p[0] = 0xB1;
     p[1] = (uint8_t)(log2_width | b->subtract << 2 | b->joint << 3 | b->layout << 5);
     p[2] = (uint8_t)b->prediction;
-    p[3] = (uint8_t)((b->n_classes - 1) | b->sparse << 3 | b->natural << 4);
+    p[3] = (uint8_t)(((b->n_classes - 1) & 7) | b->sparse << 3 | b->natural << 4 |
+                     (b->n_classes - 1) >> 3 << 7);
     put(p + 4, b->n, 4);
     put(p + 8, b->size - 24, 4);
     put(p + 12, t_crc32c(0, content, b->n * b->width), 4);
@@ -520,12 +548,11 @@ static void refuse_built(const built *good, const uint8_t *base, uint64_t *state
 #define REFUSE(change, status)                                                                     \
     (bad = *good, change, repair_block(bad.data),                                                  \
      CHECK_STATUS(decode_built(&bad, base, &got), status))
-    REFUSE(bad.data[3] |= 0x80, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] = 2, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[1] |= 0x18, LMC_ERR_UNSUPPORTED);
     if (good->prediction || good->sparse) REFUSE(bad.data[1] |= 0x08, LMC_ERR_CORRUPT); /* Joint */
-    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 0x8F) | good->width << 4),
-           good->width < 8 ? LMC_ERR_CORRUPT : LMC_ERR_UNSUPPORTED);
+    if (good->width < 8)
+        REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 0x8F) | good->width << 4), LMC_ERR_CORRUPT);
     if (good->width > 1) {
         REFUSE(bad.data[3] = 0x10, LMC_ERR_CORRUPT);         /* Natural with one class */
         REFUSE(bad.data[3] = 0x10 | 8 | 1, LMC_ERR_CORRUPT); /* and with Sparse */
@@ -539,6 +566,8 @@ static void refuse_built(const built *good, const uint8_t *base, uint64_t *state
         REFUSE((bad.data[2] = 0, bad.data[3] = 0), LMC_ERR_CORRUPT); /* Base_CRC of nothing */
     } else {
         REFUSE(bad.data[16] = 1, LMC_ERR_CORRUPT);
+        REFUSE(bad.data[3] = 8, LMC_ERR_CORRUPT); /* Grouping of nothing */
+        REFUSE(bad.data[3] = 0x80, LMC_ERR_CORRUPT);
     }
     for (i = 0; i + 1 < good->n_classes; i++) {
         REFUSE(bad.data[24 + i] = i ? bad.data[23 + i] : 0, LMC_ERR_CORRUPT);
@@ -559,7 +588,7 @@ static void test_built(void)
     static built b;
     static uint64_t residuals[4096];
     uint64_t state = 31337;
-    long round, rounds = t_quick ? 3000 : 40000, n_built = 0, n_classes8 = 0, n_empty = 0,
+    long round, rounds = t_quick ? 3000 : 40000, n_built = 0, n_classes16 = 0, n_empty = 0,
                 n_natural = 0, n_sparse = 0, n_unpredicted = 0;
     for (round = 0; round < rounds; round++) {
         const size_t max = round % 50 == 0 ? 3000 : round % 3 == 0 ? 300 : 40;
@@ -571,8 +600,8 @@ static void test_built(void)
         b.width = 1u << t_below(&state, 4);
         b.subtract = (unsigned)t_below(&state, 2);
         b.prediction = t_below(&state, 8) != 0;
-        b.n_classes = b.prediction ? 1 + (unsigned)t_below(&state, 8) : 1;
-        b.sparse = t_below(&state, 3) == 0;
+        b.n_classes = b.prediction ? 1 + (unsigned)t_below(&state, 16) : 1;
+        b.sparse = b.prediction && t_below(&state, 3) == 0;
         b.natural = b.n_classes > 1 && !b.sparse && t_below(&state, 2)
                         ? (unsigned)t_below(&state, b.width)
                         : 0;
@@ -634,15 +663,15 @@ static void test_built(void)
             CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
         }
         n_built++;
-        n_classes8 += b.n_classes == 8 && b.width == 8;
+        n_classes16 += b.n_classes == 16 && b.width == 8;
         n_natural += b.natural > 0;
         n_sparse += b.sparse && b.n_classes > 1;
-        n_unpredicted += b.prediction == 0 && b.sparse;
+        n_unpredicted += b.prediction == 0;
         n_empty += b.n_classes > 1 && b.n < b.n_classes;
         if (round % 20 == 0) refuse_built(&b, b.prediction ? base : NULL, &state);
     }
     t_note("built");
-    CHECK(n_built > rounds / 3 && n_classes8 > rounds / 200 && n_natural > rounds / 50 &&
+    CHECK(n_built > rounds / 3 && n_classes16 > rounds / 400 && n_natural > rounds / 50 &&
           n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 

@@ -105,3 +105,13 @@ LMC__INLINE unsigned lmc__log2_floor(uint64_t v)
     return log2;
 #endif
 }
+
+/* The number of the lowest one bit of v > 0. */
+LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
+{
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(v);
+#else
+    return lmc__log2_floor(v & (0 - v));
+#endif
+}

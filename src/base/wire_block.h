@@ -31,3 +31,5 @@ enum {
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 8.3) */
 #define LMC__MAX_NESTING 3u     /* masks within masks (spec 8.3) */
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 8.4) */
+#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, at nesting 0 (spec 8.3) */
+#define LMC__MASK_MODES 65u     /* modes of masks */

@@ -31,6 +31,13 @@
 #define LMC__JOINT_SHIFT 3u
 #define LMC__LAYOUT_SHIFT 5u
 
+/* Grouping, byte 3: bits 0-2 and bit 7 together are the classes less one, bit 3 says sparse, bits
+ * 4-6 are the natural planes (spec 7.3). */
+LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping)
+{
+    return ((grouping & 7) | (grouping >> 7 & 1) << 3) + 1;
+}
+
 /* What a block is checked against. */
 typedef struct lmc__block_crcs {
     uint32_t content, base;
@@ -87,8 +94,8 @@ static void lmc__put_block_header(uint8_t *dst, unsigned coding, unsigned predic
  *      block is larger than its elements and a header
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else; joint planes need two planes and no prediction
- *   4  without a prediction there is one class, and no CRC of a base; natural planes are those that
- *      classes leave out, so there must be classes
+ *   4  without a prediction there is no grouping, and no CRC of a base; natural planes are those
+ *      that classes leave out, so there must be classes
  *
  * Nothing of the payload is looked at. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
@@ -96,11 +103,11 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const unsigned coding = src[1], prediction = src[2], grouping = src[3];
     const unsigned width = 1u << (coding & 3), subtract = coding & LMC__RESIDUAL_SUBTRACT,
                    joint = coding >> LMC__JOINT_SHIFT & 3, layout = coding >> LMC__LAYOUT_SHIFT;
-    const unsigned n_classes = (grouping & 7) + 1, sparse = grouping >> 3 & 1,
-                   n_natural = grouping >> 4;
+    const unsigned n_classes = lmc__count_classes_of(grouping), sparse = grouping >> 3 & 1,
+                   n_natural = grouping >> 4 & 7;
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
-    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1 && grouping < 0x80,
+    LMC__CHECK(joint != 3 && layout <= LMC__LAYOUT_QUANTIZED && prediction <= 1,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -110,6 +117,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
+    LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
     if (info->stored)
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
@@ -117,9 +125,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__CHECK((width == 2 || width == 4) && !subtract && !joint && !grouping, LMC_ERR_CORRUPT);
     if (joint) LMC__CHECK(width > 1 && !prediction && !grouping, LMC_ERR_CORRUPT);
-    LMC__CHECK(prediction || (n_classes == 1 && info->base_crc == 0), LMC_ERR_CORRUPT);
+    LMC__CHECK(prediction || (!grouping && info->base_crc == 0), LMC_ERR_CORRUPT);
     LMC__CHECK(n_natural == 0 || (n_natural < width && n_classes > 1 && !sparse), LMC_ERR_CORRUPT);
-    info->size = (size_t)size; /* at most 8 MiB */
+    info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
 }

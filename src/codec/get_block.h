@@ -43,8 +43,7 @@
  * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
- * there is a prediction, or zeros left out without one; else plain planes. base: NULL where there
- * is none. */
+ * there is a prediction; else plain planes. base: NULL where there is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -53,7 +52,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     const int subtract = (coding & LMC__RESIDUAL_SUBTRACT) != 0;
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
-    if (base || grouping) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
+    if (base) return lmc__get_delta(d, dst, base, info, subtract, grouping, crc);
     return lmc__get_planes(d, dst, info->n, info->width, subtract, coding >> LMC__JOINT_SHIFT & 3,
                            crc);
 }

@@ -5,6 +5,7 @@
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 #include "codec/workspace.h"
+#include "codec/block_header.h"
 #include "codec/get_list.h"
 
 /* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
@@ -21,8 +22,6 @@
  * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
  * of them, before it writes at the same place, and nothing reads that place later: the lists lie
  * elsewhere, and the classes were counted before.
- *
- * A sparse block without a prediction has one class, and its residuals are the elements, rotated.
  *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
@@ -47,8 +46,7 @@ typedef struct lmc__grouped_payload {
  *
  * The thresholds ascend strictly from 1 on, so that no class is empty of keys, and a grouping can
  * be written in one way only. The header has been parsed: Natural is 0 where there is one class or
- * the block is sparse, and there is one class where there is no prediction (block_header.h). So
- * n_of is complete without a prediction, too. */
+ * the block is sparse (block_header.h). */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -56,9 +54,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     lmc__grouping *const grouping = &g->grouping;
     const size_t n = info->n;
     const uint8_t *thresholds;
+    uint32_t base_crc;
     unsigned c, p;
     g->sparse = header >> 3 & 1;
-    grouping->n_classes = (header & 7) + 1;
+    grouping->n_classes = lmc__count_classes_of(header);
     grouping->n_natural = header >> 4 & 7;
     thresholds = lmc__take(d, grouping->n_classes - 1);
     LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
@@ -67,13 +66,10 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
-    if (base) {
-        const uint32_t base_crc =
-            grouping->n_classes == 1
-                ? d->k->crc32c(0, base, info->size)
-                : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
-        LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    }
+    base_crc = grouping->n_classes == 1
+                   ? d->k->crc32c(0, base, info->size)
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
+    LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     for (c = 0; c < grouping->n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
     for (p = 0; p < grouping->n_natural; p++) {
@@ -108,28 +104,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* Residuals of one class and no prediction are the planes of elements. The kernel wants rows, so
- * constants are written out; that is rare, so it need not be fast. */
-static enum lmc_status lmc__join_sides(lmc__decoder *d, uint8_t *dst, const lmc__side *sides,
-                                       size_t n, unsigned width, int rotate, uint32_t *crc)
-{
-    lmc__const_planes planes;
-    unsigned p;
-    for (p = 0; p < width; p++) {
-        planes.row[p] = sides[p].list;
-        if (!sides[p].list) {
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, sides[p].value, n);
-            planes.row[p] = list;
-        }
-    }
-    *crc = d->k->join_root(d->k, dst, lmc__join_from(&planes, NULL, NULL, width, rotate), n,
-                           d->streaming);
-    return LMC_OK;
-}
-
-/* base: as many bytes as dst, which may be the same; or NULL. subtract and header: Residual and
+/* base: as many bytes as dst, which may be the same. subtract and header: Residual and
  * Grouping of the block's header.
  *
  * All lists are decoded before an element is made, so all that can be wrong with the payload is
@@ -153,10 +128,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
             LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    if (base)
-        *crc =
-            d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
-    else LMC__TRY(lmc__join_sides(d, dst, g.sides.side[0], n, width, subtract, crc));
+    *crc = d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

@@ -4,6 +4,7 @@
 #include "kernels/types.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
+#include "codec/get_gaps.h"
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 8). put_list.h writes it.
  *
@@ -47,7 +48,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. Others name a frozen tree (its level, and whether the bytes are
+ * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its level, and whether the bytes are
  * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
  * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
  * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
@@ -66,6 +67,13 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, size_t n
     if (mode == 0) {
         *mask = lmc__take(d, size);
         LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+    } else if (nesting == 0 && mode >= LMC__MASK_GAPS) {
+        uint8_t *list;
+        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        list = lmc__push_list(&d->stack, size);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
+        LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
+        *mask = list;
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;

@@ -52,9 +52,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
 }
 
 /* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same.
- *
- * Grouping (spec 7): bits 0-2 the classes less one, bit 3 sparse, bits 4-6 the natural planes. */
+ * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same. */
 static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
                              const lmc__block *block, const lmc__delta *delta)
 {
@@ -64,8 +62,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
     e->stack.top = top;
     if (payload_size == 0) return 0;
     coding->prediction = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? 8u : 0u) |
-                       delta->grouping.n_natural << 4;
+    coding->grouping = ((delta->grouping.n_classes - 1) & 7) | (delta->sparse ? 8u : 0u) |
+                       delta->grouping.n_natural << 4 | (delta->grouping.n_classes - 1) >> 3 << 7;
     coding->subtract = delta->subtract;
     coding->joint = 0;
     coding->crcs = crcs;
@@ -160,7 +158,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
     const unsigned width = lmc_dtype_width(dtype);
     if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
         (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS)
+        size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,

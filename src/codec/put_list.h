@@ -6,6 +6,7 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
+#include "codec/put_gaps.h"
 
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 8). get_list.h reads it.
  *
@@ -114,6 +115,23 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 {
     const size_t size = (n + 7) / 8;
     uint8_t *const mode = e->out;
+    if (nesting == 0 && lmc__min(ones, n - ones) - 1 < n / 32) {
+        const unsigned polarity = ones > n - ones;
+        const size_t k = lmc__min(ones, n - ones);
+        const unsigned s = lmc__choose_gap_shift(n, k);
+        const size_t coded = lmc__count_gaps(mask, n, k, polarity, s);
+        uint8_t *const top = e->stack.top;
+        uint8_t *const code = coded < size ? lmc__push_list(&e->stack, coded) : NULL;
+        if (code) {
+            lmc__put_gaps(code, coded, mask, n, k, polarity, s);
+            e->stack.top = top;
+            if (coded + 1 > (size_t)(e->end - mode)) return 0;
+            mode[0] = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
+            memcpy(mode + 1, code, coded);
+            e->out += coded + 1;
+            return 1;
+        }
+    }
     if (lmc__is_worth_nesting(n, ones)) {
         const unsigned polarity = ones > n - ones;
         const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);

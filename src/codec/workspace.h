@@ -13,7 +13,7 @@
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 8 for each row); m
+ *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row); m
  *                         for the masks of a sparse delta, likewise cut; one row for trees
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
@@ -27,7 +27,7 @@
  *                         of one: 3 w times 2048 bytes, from 32768 elements on 3 w times 8192
  *   masks                 see lmc__mask_stack_size
  *
- * That is ten rows and two masks with the pads of eight classes in each, and the masks' stack. So
+ * That is ten rows and two masks with the pads of all classes in each, and the masks' stack. So
  * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
  * tests/private_block.h makes the block that needs most of it. All the same each push is checked:
  * a mistake in this table must not become a write out of bounds. */

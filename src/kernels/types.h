@@ -115,9 +115,9 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
 }
 
 /* How elements are told apart by their prediction (spec 7.3). */
-#define LMC__MAX_CLASSES 8u
+#define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
-    unsigned n_classes; /* 1 .. 8 */
+    unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
     unsigned n_natural; /* planes that are not grouped, the lowest ones */
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;

@@ -29,12 +29,13 @@
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^20 (spec 7), so at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
+ * 2^22 (spec 7), and at most 8 MiB. log2_block 0 is the caller's "whatever is best". */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (log2_block != 0 && (log2_block < 14 || log2_block > 20)))
+        (log2_block != 0 && (log2_block < 14 || log2_block > 22 ||
+                             log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
