@@ -44,10 +44,10 @@
  *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold strip split_root join_root classes group
- *              ungroup grids tiers dispatch
+ *              ungroup patch grids tiers dispatch
  *   codec      dtypes half tree workspace block_header huffman plan sample put_gaps put_list
  *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
- *              get_delta quant_params put_quantised get_quantised get_block
+ *              get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
@@ -1406,6 +1406,15 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
+ * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+ * first. */
+#define LMC__NO_CHANGE UINT32_MAX
+typedef struct lmc__changes {
+    const uint32_t *at[LMC__MAX_CLASSES];
+    const uint8_t *residual[LMC__MAX_CLASSES];
+} lmc__changes;
+
 /* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
@@ -1433,6 +1442,7 @@ typedef struct lmc__grid {
  *     flatten, unflatten                         flatten.h
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
+ *     patch                                      patch.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -1453,6 +1463,9 @@ typedef struct lmc__kernels {
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
+    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                      const lmc__changes *changes, size_t n, unsigned width, int subtract,
+                      const lmc__grouping *grouping, lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   int rotate);
@@ -5731,6 +5744,24 @@ LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, ui
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
+
+/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
+ * whole. What stands before the first line and behind the last one is copied plainly. */
+LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i =
+        lmc__min(size, (0 - (uintptr_t)dst) &
+                           (LMC__LINE -
+                            1)); /* whole lines only: parts of one would wait for it to be read */
+    memcpy(dst, src, i);
+    for (; i + LMC__LINE <= size; i += LMC__LINE) {
+        _mm256_stream_si256((__m256i *)(void *)(dst + i),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
+                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+    }
+    memcpy(dst + i, src + i, size - i);
+}
 #endif
 
 /* == kernels/split_root.h ====================================================================== */
@@ -7675,6 +7706,345 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 }
 #endif
 
+/* == kernels/patch.h =========================================================================== */
+
+/*
+ * patch: elements of which few have changed (spec 7.3, Sparse). dst is base, but for the elements
+ * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
+ * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
+ * element that gives the element of dst. dst may be base; then only what changes is written.
+ * Returns the CRC-32C of dst.
+ *
+ *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
+ *     at[A]  2 3 -            .  .  .  x  .  .  x
+ *     at[B]  1 -              .  .  .  .  x  .  .
+ *
+ * The work is in proportion to the bytes of base, to read and to compare with thresholds, and to
+ * the changes; ungroup would spread each class's residuals over all of its elements, zeros and all.
+ *
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
+ * element's number reaches. So how far at and residual are read follows from at alone: whatever the
+ * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * nothing.
+ */
+
+/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+typedef struct lmc__patch_progress {
+    size_t n;
+    uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
+} lmc__patch_progress;
+
+LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__changes *changes,
+                                 const lmc__delta_block *block, unsigned width,
+                                 const lmc__patch_progress *done)
+{
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__changes from = *changes;
+    lmc__patch_progress p = *done;
+    uint8_t class_of[256];
+    size_t i;
+    lmc__set_class_table(class_of, own.grouping);
+    for (i = p.n; i < own.n; i++) {
+        const uint64_t b = lmc__load_element(own.base, i, width);
+        const unsigned c = class_of[lmc__key(b, width)];
+        uint64_t v = b;
+        if (from.at[c][p.next[c]] == p.seen[c]++)
+            v = lmc__restore_element(lmc__load_element(from.residual[c], p.next[c]++, width), b,
+                                     width, own.subtract);
+        lmc__store_element(dst, i, v, width);
+    }
+}
+
+/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
+ * with. */
+static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__changes *changes,
+                                const lmc__delta_block *block, const lmc__patch_progress *done)
+{
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return k->crc32c(done->crc, dst + from, end - from);
+}
+
+static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                  const lmc__changes *changes, size_t n, unsigned width,
+                                  int subtract, const lmc__grouping *grouping,
+                                  lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, subtract, grouping};
+    lmc__patch_progress done;
+    (void)streaming;
+    memset(&done, 0, sizeof done);
+    return lmc__patch_rest(k, dst, changes, &block, &done);
+}
+
+#if LMC__X86
+/*
+ * Strip by strip. First the strip's keys are compared with the thresholds: a mask for each class,
+ * of a bit for each element. Then, class by class, the changes whose numbers lie in the strip:
+ *
+ *     mask of class c      0110 0010 ... | 1000 0001 ... | 0000 1100 ...     words of 64 bits
+ *     up_to                            3 |             5 |             7     ones up to each word
+ *     at - seen = 4  -->  up_to <= 4 holds once: word 1, its bit number 4 - 3 = 1
+ *
+ * No branch depends on where changes lie but the end of a class's loop, once a strip. Masks are
+ * 64 words at most: the strip is as long as that pays (shorter: more ends of loops, which are not
+ * foreseen; longer: more words to look through).
+ *
+ * A mask's word stands for a group of 64 elements, whole ones only; the rest is for patch_rest. */
+#define LMC__PATCH_WORDS 32u
+
+typedef struct lmc__patch_strip {
+    uint64_t mask[LMC__MAX_CLASSES][LMC__PATCH_WORDS];
+    uint16_t up_to[2 + LMC__PATCH_WORDS]; /* [1 + w]: ones in the words up to w, of one class */
+} lmc__patch_strip;
+
+/* Element number `at` of the strip, of base, gets the residual: to dst, which may be base. */
+LMC__INLINE void lmc__patch_element(uint8_t *dst, const uint8_t *base, size_t at,
+                                    const uint8_t *residual, size_t j, unsigned width, int subtract)
+{
+    const uint64_t b = lmc__load_element(base, at, width),
+                   r = lmc__load_element(residual, j, width);
+    lmc__store_element(dst, at, lmc__restore_element(r, b, width, subtract), width);
+}
+
+/* The classes of n_words groups, to s->mask; dst: the groups are copied there, or NULL. Words
+ * behind them are cleared. */
+LMC__INLINE_AVX512 void lmc__mark_classes_avx512(lmc__patch_strip *s, uint8_t *dst,
+                                                 const uint8_t *base, size_t n_words,
+                                                 unsigned width, const __m512i *highest,
+                                                 unsigned n_classes)
+{
+    size_t g;
+    __m512i b[8];
+    unsigned p, c;
+    if (n_words < LMC__PATCH_WORDS) memset(s->mask, 0, n_classes * sizeof s->mask[0]);
+    for (g = 0; g < n_words; g++) {
+        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
+        __m512i keys;
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            b[p] = lmc__load_avx512(base + (g * width + p) * 64);
+            if (dst) lmc__store_avx512(dst + (g * width + p) * 64, b[p]);
+        }
+        keys = lmc__keys_avx512(b, width);
+        for (c = 0; c + 1 < n_classes; c++) {
+            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
+            s->mask[c][g] = here & ~above;
+            here = above;
+        }
+        s->mask[c][g] = here;
+    }
+}
+
+/* Ones of each word of a class, summed up: 32 numbers of 16 bits. Within lanes of eight numbers
+ * first, then each lane gets the ends of those before. */
+LMC__INLINE_AVX512 __m512i lmc__sum_words_avx512(const uint64_t mask[LMC__PATCH_WORDS])
+{
+    __m512i sum = _mm512_setzero_si512(), last;
+    unsigned i;
+    __m128i part[4];
+    LMC__UNROLL for (i = 0; i < 4; i++) part[i] =
+        _mm512_cvtepi64_epi16(_mm512_popcnt_epi64(_mm512_loadu_si512(mask + 8 * i)));
+    sum = _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
+        _mm256_inserti128_si256(_mm256_castsi128_si256(part[2]), part[3], 1), 1);
+    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 2));
+    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 4));
+    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 8));
+    /* the last number of each lane, in all of the lane; then of the lane before, and so on */
+    last = _mm512_shuffle_epi8(sum, _mm512_set1_epi16(0x0F0E));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+    return _mm512_add_epi16(sum, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+}
+
+LMC__INLINE_AVX512 void lmc__patch_loop_avx512(uint8_t *dst, const lmc__changes *changes,
+                                               const lmc__delta_block *block, unsigned width,
+                                               int streams, lmc__patch_progress *done)
+{
+    const lmc__delta_block own = *block;
+    const unsigned n_classes = own.grouping->n_classes;
+    const size_t n_words = own.n / 64;
+    uint8_t buffer[64 * LMC__PATCH_WORDS * 8];
+    lmc__patch_strip s;
+    __m512i highest[LMC__MAX_CLASSES];
+    size_t w;
+    unsigned c;
+    s.up_to[0] = 0;
+    lmc__set_highest_avx512(highest, own.grouping);
+    for (w = 0; w < n_words; w += LMC__PATCH_WORDS) {
+        const size_t words = lmc__min(LMC__PATCH_WORDS, n_words - w), size = 64 * words * width;
+        const uint8_t *const base = own.base + 64 * w * width;
+        uint8_t *const to = dst + 64 * w * width, *const out = streams ? buffer : to;
+        lmc__mark_classes_avx512(&s, base == out ? NULL : out, base, words, width, highest,
+                                 n_classes);
+        for (c = 0; c < n_classes; c++) {
+            const __m512i up_to = lmc__sum_words_avx512(s.mask[c]);
+            const uint32_t *const at = changes->at[c], seen = done->seen[c];
+            uint32_t end, next = done->next[c];
+            _mm512_storeu_si512(s.up_to + 1, up_to);
+            end = seen + s.up_to[LMC__PATCH_WORDS];
+            for (; at[next] < end; next++) {
+                const uint32_t number = at[next] - seen;
+                const unsigned word = (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+                    up_to, _mm512_set1_epi16((short)number)));
+                const uint64_t bit =
+                    _pdep_u64((uint64_t)1 << (number - s.up_to[word]), s.mask[c][word]);
+                lmc__patch_element(out, base, 64 * word + (size_t)_tzcnt_u64(bit),
+                                   changes->residual[c], next, width, own.subtract);
+            }
+            done->next[c] = next;
+            done->seen[c] = end;
+        }
+        done->crc = lmc__crc32c_avx512(done->crc, out, size);
+        if (streams) lmc__stream_avx2(to, out, size);
+    }
+    done->n = 64 * n_words;
+}
+
+/* Once a strip: element number `rank` of the ones of m. Bytes' numbers of ones, summed up, say in
+ * which byte it is. (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
+                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
+                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
+    /* bytes before that of the element, in bits: those whose sum is at most rank */
+    const unsigned shift =
+        8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high);
+    const unsigned before = (unsigned)(up_to << 8 >> shift & 255);
+    return shift +
+           (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+}
+
+LMC__INLINE_AVX2 void lmc__mark_classes_avx2(lmc__patch_strip *s, uint8_t *dst,
+                                             const uint8_t *base, size_t n_words, unsigned width,
+                                             const __m256i *highest, unsigned n_classes)
+{
+    size_t g;
+    __m256i b[8];
+    unsigned p, c, half;
+    if (n_words < LMC__PATCH_WORDS) memset(s->mask, 0, n_classes * sizeof s->mask[0]);
+    for (g = 0; g < n_words; g++) {
+        __m256i keys[2];
+        uint64_t before = 0;
+        LMC__UNROLL for (half = 0; half < 2; half++)
+        {
+            const size_t at = (2 * g + half) * 32 * width;
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                b[p] = lmc__load_avx2(base + at + 32 * p);
+                if (dst) lmc__store_avx2(dst + at + 32 * p, b[p]);
+            }
+            keys[half] = lmc__keys_avx2(b, width);
+        }
+        for (c = 0; c + 1 < n_classes; c++) {
+            const uint32_t low = (uint32_t)_mm256_movemask_epi8(
+                               lmc__up_to_avx2(keys[0], highest[c])),
+                           top = (uint32_t)_mm256_movemask_epi8(
+                               lmc__up_to_avx2(keys[1], highest[c]));
+            const uint64_t up_to = low | (uint64_t)top << 32;
+            s->mask[c][g] = up_to ^ before;
+            before = up_to;
+        }
+        s->mask[c][g] = ~before;
+    }
+}
+
+LMC__INLINE_AVX2 void lmc__patch_loop_avx2(uint8_t *dst, const lmc__changes *changes,
+                                           const lmc__delta_block *block, unsigned width,
+                                           int streams, lmc__patch_progress *done)
+{
+    const lmc__delta_block own = *block;
+    const unsigned n_classes = own.grouping->n_classes;
+    const size_t n_words = own.n / 64;
+    uint8_t buffer[64 * LMC__PATCH_WORDS * 8];
+    lmc__patch_strip s;
+    __m256i highest[LMC__MAX_CLASSES];
+    size_t w;
+    unsigned c, i;
+    s.up_to[0] = 0;
+    lmc__set_highest_avx2(highest, own.grouping);
+    for (w = 0; w < n_words; w += LMC__PATCH_WORDS) {
+        const size_t words = lmc__min(LMC__PATCH_WORDS, n_words - w), size = 64 * words * width;
+        const uint8_t *const base = own.base + 64 * w * width;
+        uint8_t *const to = dst + 64 * w * width, *const out = streams ? buffer : to;
+        lmc__mark_classes_avx2(&s, base == out ? NULL : out, base, words, width, highest,
+                               n_classes);
+        for (c = 0; c < n_classes; c++) {
+            const uint32_t *const at = changes->at[c], seen = done->seen[c];
+            uint32_t end, next = done->next[c];
+            unsigned sum = 0;
+            __m256i up_to[2];
+            LMC__UNROLL for (i = 0; i < LMC__PATCH_WORDS; i++)
+            {
+                sum += (unsigned)_mm_popcnt_u64(s.mask[c][i]);
+                s.up_to[1 + i] = (uint16_t)sum;
+            }
+            end = seen + sum;
+            up_to[0] = lmc__load_avx2((const uint8_t *)(s.up_to + 1));
+            up_to[1] = lmc__load_avx2((const uint8_t *)(s.up_to + 17));
+            for (; at[next] < end; next++) {
+                const uint32_t number = at[next] - seen;
+                const __m256i wanted = _mm256_set1_epi16((short)number);
+                /* packs takes the two vectors' halves in turn, but only their number counts */
+                const unsigned word =
+                    32 - (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(
+                             _mm256_packs_epi16(_mm256_cmpgt_epi16(up_to[0], wanted),
+                                                _mm256_cmpgt_epi16(up_to[1], wanted))));
+                lmc__patch_element(
+                    out, base,
+                    64 * word + lmc__find_one_avx2(s.mask[c][word], number - s.up_to[word]),
+                    changes->residual[c], next, width, own.subtract);
+            }
+            done->next[c] = next;
+            done->seen[c] = end;
+        }
+        done->crc = lmc__crc32c_avx2(done->crc, out, size);
+        if (streams) lmc__stream_avx2(to, out, size);
+    }
+    done->n = 64 * n_words;
+}
+
+#define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
+    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__changes *changes,                \
+                                         const lmc__delta_block *block, int streams,               \
+                                         lmc__patch_progress *done)                                \
+    {                                                                                              \
+        lmc__patch_loop_##isa(dst, changes, block, width, streams, done);                          \
+    }
+#define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
+    LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
+    LMC__DEFINE_PATCH(2, isa, LOOP)                                                                \
+    LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
+    LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
+    TIER static uint32_t lmc__patch_##isa(                                                         \
+        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__changes *changes,     \
+        size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
+        lmc__streaming streaming)                                                                  \
+    {                                                                                              \
+        const lmc__delta_block block = {base, n, width, subtract, grouping};                       \
+        const int streams = streaming.is_on && dst != base;                                        \
+        lmc__patch_progress done;                                                                  \
+        memset(&done, 0, sizeof done);                                                             \
+        switch (width) {                                                                           \
+        case 1: lmc__patch_1_##isa(dst, changes, &block, streams, &done); break;                   \
+        case 2: lmc__patch_2_##isa(dst, changes, &block, streams, &done); break;                   \
+        case 4: lmc__patch_4_##isa(dst, changes, &block, streams, &done); break;                   \
+        default: lmc__patch_8_##isa(dst, changes, &block, streams, &done);                         \
+        }                                                                                          \
+        return lmc__patch_rest(k, dst, changes, &block, &done);                                    \
+    }
+LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
+LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
+#undef LMC__DEFINE_PATCHES
+#undef LMC__DEFINE_PATCH
+#endif
+
 /* == kernels/grids.h =========================================================================== */
 
 /*
@@ -8803,24 +9173,6 @@ LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const ui
 #undef LMC__STATIC_ISA
 /* -- */
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
-LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i =
-        lmc__min(size, (0 - (uintptr_t)dst) &
-                           (LMC__LINE -
-                            1)); /* whole lines only: parts of one would wait for it to be read */
-    memcpy(dst, src, i);
-    for (; i + LMC__LINE <= size; i += LMC__LINE) {
-        _mm256_stream_si256((__m256i *)(void *)(dst + i),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
-        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
-    }
-    memcpy(dst + i, src + i, size - i);
-}
-
 /* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
  * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
  * bytes of l and h are zipped to symbols:
@@ -8889,9 +9241,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
  * an argument. */
-#define LMC__DECODERS(isa, crc32c, join, join_root)                                                \
+#define LMC__DECODERS(isa, crc32c, join, join_root, patch)                                         \
     crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
-        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
+        lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root)                                                             \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
@@ -8932,7 +9284,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(LMC__PART_KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
-    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
+    LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips,
+                  lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips)
     LMC__SCALAR_GRIDS
 };
@@ -8943,13 +9296,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
  * only. */
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
-    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
+    LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(neon, lmc__split_root_strips)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
-    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
+    LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(neon, lmc__split_root_strips)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
@@ -8965,7 +9318,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__unfold_avx2, lmc__count_classes_scalar,
-    lmc__ungroup_scalar,
+    lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
@@ -8979,7 +9332,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
-    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
+    LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)
     LMC__ENCODERS(avx2, lmc__split_root_avx2)
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
 };
@@ -8989,7 +9342,8 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
-    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
+    LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512,
+                  lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512)
     LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
 };
@@ -11690,9 +12044,18 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
+ * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
+ * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ *
+ *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
+ *
+ * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
+ * are searched one by one from below.
+ *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read bit by bit, forwards only and never beyond the payload: so the time is at
- * most in proportion to what is read. A position is compared with n before a bit is set. */
+ * The quotients are read word by word, forwards only and never beyond the payload: so the time is at
+ * most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26 bits
+ * shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -11705,45 +12068,106 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
+typedef struct lmc__gaps {
+    unsigned s, polarity;
+    size_t k, n;               /* positions in all, and what each is less than */
+    const uint8_t *low;        /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients;  /* size: bytes of the payload from there on */
+    size_t low_size, room, size;
+    size_t j, at, bit;         /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word;        /* of low parts; ones that were read but not used */
+} lmc__gaps;
+
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte of
+ * a mask of n bits. mode is one of gaps. */
+static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
+                                      unsigned mode, size_t n)
+{
+    memset(g, 0, sizeof *g);
+    g->s = (mode - LMC__MASK_GAPS) >> 1;
+    g->polarity = (mode - LMC__MASK_GAPS) & 1;
+    g->n = n;
+    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
+    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    g->low = in + 3;
+    g->low_size = (g->k * g->s + 7) / 8;
+    g->room = (size_t)(end - g->low);
+    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
+    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
+               LMC_ERR_CORRUPT);
+    g->quotients = g->low + g->low_size;
+    g->size = g->room - g->low_size;
+    return LMC_OK;
+}
+
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they may
+ * be anything. */
+static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
+{
+    const lmc__gaps own = *g; /* copies, which no store can change */
+    const unsigned s = own.s;
+    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
+    uint64_t word = own.word, sum = own.sum, position = 0;
+    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
+    unsigned bit = 0;
+    for (;;) {
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        while (word != 0) {
+            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
+            const uint64_t low = low_at / 8 + 4 <= own.room
+                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
+                                     : lmc__load_bits(own.low, own.room, low_at);
+            bit = lmc__lowest_bit(word);
+            word &= word - 1;
+            low_at += s;
+            sum += low & low_bits;
+            position = ((uint64_t)(first + bit - j) << s) + sum + j;
+            j++;
+            positions[i++] = (uint32_t)position;
+            if (i == count) {
+                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                g->word = word;
+                g->sum = sum;
+                g->at = at;
+                g->j = j;
+                g->bit = first + bit;
+                return LMC_OK;
+            }
+        }
+        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        word = lmc__load_bits(own.quotients, own.size, 8 * at);
+        at += 8;
+    }
+}
+
+/* When all positions are done: the end of the code, to *in. */
+static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
+{
+    const size_t size = g->bit / 8 + 1;
+    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    *in = g->quotients + size;
+    return LMC_OK;
+}
+
 /* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
  * behind the mode byte; *in is moved behind it. */
-static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode, size_t n,
-                                     uint8_t *list)
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
 {
-    const unsigned s = (mode - LMC__MASK_GAPS) >> 1, polarity = (mode - LMC__MASK_GAPS) & 1;
-    const uint8_t *low, *quotients;
-    size_t n_ones, low_size, size, at = 0, position = 0, i;
-    LMC__CHECK(end - *in >= 3, LMC_ERR_CORRUPT);
-    n_ones = (size_t)(*in)[0] | (size_t)(*in)[1] << 8 | (size_t)(*in)[2] << 16;
-    LMC__CHECK(n_ones >= 1 && n_ones <= n, LMC_ERR_CORRUPT);
-    low = *in + 3;
-    low_size = (n_ones * s + 7) / 8;
-    LMC__CHECK((size_t)(end - low) >= low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((n_ones * s & 7) == 0 || low[low_size - 1] >> (n_ones * s & 7) == 0,
-               LMC_ERR_CORRUPT);
-    quotients = low + low_size;
-    size = (size_t)(end - quotients);
-    memset(list, polarity ? 0xFF : 0, (n + 7) / 8);
-    if (polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
-    for (i = 0; i < n_ones; i++, position++) {
-        const size_t from = at;
-        uint64_t bits;
-        for (;;) {
-            LMC__CHECK(at < 8 * size, LMC_ERR_CORRUPT);
-            bits = lmc__load_bits(quotients, size, at);
-            if (bits) break;
-            at = (at & ~(size_t)7) + 64;
-        }
-        at += lmc__lowest_bit(bits);
-        LMC__CHECK(at - from <= n >> s, LMC_ERR_CORRUPT);
-        position += (at++ - from) << s;
-        if (s) position += lmc__load_bits(low, low_size, i * s) & (((size_t)1 << s) - 1);
-        LMC__CHECK(position < n, LMC_ERR_CORRUPT);
-        list[position / 8] ^= (uint8_t)(1u << (position & 7));
+    uint32_t positions[128];
+    lmc__gaps g;
+    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
+    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
+    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
+    while (g.j < g.k) {
+        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
+        size_t i;
+        LMC__TRY(lmc__get_positions(&g, positions, count));
+        for (i = 0; i < count; i++)
+            list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
     }
-    LMC__CHECK((at & 7) == 0 || quotients[at / 8] >> (at & 7) == 0, LMC_ERR_CORRUPT);
-    *in = quotients + (at + 7) / 8;
-    return LMC_OK;
+    return lmc__close_gaps(&g, in);
 }
 
 /* == codec/get_list.h ========================================================================== */
@@ -12120,6 +12544,162 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     return LMC_OK;
 }
 
+/* == codec/get_sparse.h ======================================================================== */
+
+/* The payload of a sparse block (spec 7.3), where few elements are coded: each class's mask becomes
+ * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+ *
+ *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     planes of class c          -> residuals                       } patch: prediction -> elements
+ *
+ * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
+ * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+
+/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
+ * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of n
+ * / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are those
+ * of a class's planes (workspace.h). Small blocks, which have little to gain, are not done so: the
+ * pads and marks would need a bound of their own. */
+#define LMC__SPARSE_SHARE 16u
+#define LMC__MIN_SPARSE 4096u
+
+/* A sparse block's coded elements. n_changed: those of each class. */
+typedef struct lmc__sparse {
+    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    lmc__changes changes;
+    size_t n_changed[LMC__MAX_CLASSES];
+} lmc__sparse;
+
+/* Room for n numbers of 32 bits, or NULL. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
+/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
+static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
+{
+    const size_t size = (n + 7) / 8;
+    size_t at;
+    for (at = 0; at < size; at += 8) {
+        uint64_t word = lmc__load_bits(mask, size, 8 * at);
+        for (; word != 0; word &= word - 1) {
+            if (s->end == s->cap) return 0;
+            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
+        }
+    }
+    return 1;
+}
+
+/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
+ * the payload are left anywhere. */
+static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
+{
+    const size_t room = (size_t)(s->cap - s->end);
+    uint8_t *const top = d->stack.top;
+    const uint8_t *mask;
+    if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
+        const unsigned mode = *d->in;
+        lmc__gaps gaps;
+        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
+        if (!gaps.polarity) {
+            *fits = gaps.k <= room;
+            if (!*fits) return LMC_OK;
+            LMC__TRY(lmc__get_positions(&gaps, s->end, gaps.k));
+            s->end += gaps.k;
+            return lmc__close_gaps(&gaps, &d->in);
+        }
+    }
+    LMC__TRY(lmc__get_mask(d, 0, n, &mask));
+    *fits = lmc__append_ones(s, mask, n);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind the
+ * numbers of each class stands the mark. */
+static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
+                                        unsigned n_classes, size_t n, int *fits)
+{
+    const size_t room = n / LMC__SPARSE_SHARE;
+    unsigned c;
+    *fits = n >= LMC__MIN_SPARSE;
+    if (!*fits) return LMC_OK;
+    s->end = lmc__push_numbers(&d->stack, room + n_classes);
+    LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
+    s->cap = s->end + room; /* and a mark for each class, one by one */
+    for (c = 0; c < n_classes; c++) {
+        s->changes.at[c] = s->end;
+        s->n_changed[c] = 0;
+        if (n_of[c]) {
+            LMC__TRY(lmc__get_numbers(d, s, n_of[c], fits));
+            if (!*fits) return LMC_OK;
+            s->n_changed[c] = (size_t)(s->end - s->changes.at[c]);
+        }
+        *s->end++ = LMC__NO_CHANGE;
+        s->cap++;
+    }
+    return LMC_OK;
+}
+
+/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
+ * is free again. */
+static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
+                                          unsigned width, uint8_t *spare)
+{
+    uint8_t *const top = d->stack.top;
+    lmc__const_planes planes;
+    unsigned p;
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__get_list(d, &side, spare, n));
+        planes.row[p] = side.list;
+        if (!side.list) { /* a constant; join wants rows */
+            uint8_t *const list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            memset(list, side.value, n);
+            planes.row[p] = list;
+        }
+    }
+    d->k->join(residuals, &planes, n, width, 0);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
+ * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before all
+ * of the payload has been read. */
+static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                       const lmc_block_info *info, int subtract,
+                                       const lmc__grouping *grouping, const size_t *n_of,
+                                       uint8_t *spare, uint32_t *crc, int *fits)
+{
+    const unsigned width = info->width, n_classes = grouping->n_classes;
+    const uint8_t *const in = d->in;
+    uint8_t *const top = d->stack.top;
+    lmc__sparse s;
+    unsigned c;
+    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
+    if (!*fits) {
+        d->in = in;
+        d->stack.top = top;
+        return LMC_OK;
+    }
+    for (c = 0; c < n_classes; c++) {
+        uint8_t *const residuals = lmc__push_list(&d->stack, s.n_changed[c] * width);
+        LMC__CHECK(residuals, LMC_ERR_WORKSPACE);
+        s.changes.residual[c] = residuals;
+        if (s.n_changed[c])
+            LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
+                       d->streaming);
+    return LMC_OK;
+}
+
 /* == codec/get_delta.h ========================================================================= */
 
 /* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
@@ -12151,7 +12731,7 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's.
+/* The thresholds; counts the classes, and checks the prediction. header: Grouping of the block's.
  *
  * The prediction is compared when the thresholds are known and before any mask is read, for with
  * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
@@ -12169,7 +12749,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     const size_t n = info->n;
     const uint8_t *thresholds;
     uint32_t base_crc;
-    unsigned c, p;
+    unsigned c;
     g->sparse = header >> 3 & 1;
     grouping->n_classes = lmc__count_classes_of(header);
     grouping->n_natural = header >> 4 & 7;
@@ -12184,9 +12764,16 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
                    ? d->k->crc32c(0, base, info->size)
                    : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    for (c = 0; c < grouping->n_classes && g->sparse; c++)
+    return LMC_OK;
+}
+
+/* What follows them: masks and natural planes. */
+static enum lmc_status lmc__get_shared(lmc__decoder *d, lmc__grouped_payload *g, size_t n)
+{
+    unsigned c, p;
+    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
-    for (p = 0; p < grouping->n_natural; p++) {
+    for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, n);
         LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
     }
@@ -12218,31 +12805,46 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
+/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
+ * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
+ * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
+ * nobody asks for. */
+static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                        const lmc_block_info *info, int subtract,
+                                        lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
+{
+    const unsigned width = info->width;
+    unsigned c, p;
+    LMC__TRY(lmc__get_shared(d, g, info->n));
+    for (c = 0; c < g->grouping.n_classes; c++) {
+        const size_t n_of = g->n_of[c],
+                     n_coded =
+                         g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
+        for (p = g->grouping.n_natural; p < width; p++)
+            LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, subtract, &g->grouping,
+                         d->streaming);
+    return LMC_OK;
+}
+
 /* base: as many bytes as dst, which may be the same. subtract and header: Residual and
- * Grouping of the block's header.
- *
- * All lists are decoded before an element is made, so all that can be wrong with the payload is
- * found while dst, and with it a prediction that lies there, is untouched. Classes of no elements
- * have n_coded = 0: their sides are constants that nobody asks for. */
+ * Grouping of the block's header. A sparse block is done element by element, if it is sparse
+ * indeed (get_sparse.h). */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, int subtract, unsigned header,
                                       uint32_t *crc)
 {
-    const unsigned width = info->width;
-    const size_t n = info->n;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    uint8_t *const spare = lmc__push_list(&d->stack, info->n);
     lmc__grouped_payload g;
-    unsigned c, p;
+    int done = 0;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
-    for (c = 0; c < g.grouping.n_classes; c++) {
-        const size_t n_coded =
-            g.sparse && g.n_of[c] ? d->k->count_ones(g.masks[c], (g.n_of[c] + 7) / 8) : g.n_of[c];
-        for (p = g.grouping.n_natural; p < width; p++)
-            LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
-    }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
+    if (g.sparse)
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, spare, crc,
+                                 &done));
+    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, subtract, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

@@ -661,6 +661,88 @@ static void test_group(const lmc__kernels *k, uint64_t *seed)
         }
 }
 
+/* changes of a share of 1 in `share` elements, or all with 1, against the definition in plain C. What
+ * stands behind the marks must not matter; dst is exact. */
+static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract,
+                         size_t n, unsigned share)
+{
+    static uint32_t at[LMC__MAX_CLASSES][MAX_GROUPED + 3];
+    const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64);
+    uint8_t *const src = t_tail(&guard_a, n * width + shift),
+                   *const base = t_tail(&guard_b, n * width + shift / 2), *dst, *residuals;
+    const unsigned kind = (unsigned)t_below(seed, 4);
+    size_t n_of[LMC__MAX_CLASSES] = {0}, n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
+    lmc__grouping grouping;
+    lmc__changes changes;
+    unsigned c;
+    int in_place;
+    for (i = 0; i < n; i++) put_element(base, i, width, some_element(seed, width, kind));
+    set_some_grouping(&grouping, seed, width, base, n);
+    grouping.n_natural = 0;
+    t_note("patch, %s, width %u, subtract %d, n %lu, %u classes, kind %u, 1 in %u, shift %lu",
+           lmc_tier_name(k->tier), width, subtract, (unsigned long)n, grouping.n_classes, kind,
+           share, (unsigned long)shift);
+    residuals = t_tail(&guard_c, n * width); /* class by class, exactly: changes in front */
+    for (c = 0; c < grouping.n_classes; c++) {
+        const uint8_t low = c ? grouping.threshold[c - 1] : 0;
+        const unsigned high = c + 1 < grouping.n_classes ? grouping.threshold[c] : 256;
+        changes.at[c] = at[c];
+        changes.residual[c] = residuals + total * width;
+        for (i = 0; i < n; i++) {
+            const uint64_t b = get_element(base, i, width);
+            const unsigned key = key_of(b, width);
+            uint64_t r = 0;
+            if (key < low || key >= high) continue;
+            if (t_below(seed, share) == 0) {
+                r = t_random(seed) >> (t_below(seed, 2) ? 0 : 62);
+                at[c][n_changed[c]++] = (uint32_t)n_of[c];
+                put_element(residuals, total++, width, r);
+                r = get_element(residuals, total - 1, width);
+            }
+            n_of[c]++;
+            put_element(src, i, width, element_of(r, b, width, subtract));
+        }
+        /* a number that the class does not have, and the mark */
+        i = n_changed[c];
+        if (t_below(seed, 4) == 0) at[c][i++] = (uint32_t)(n_of[c] + t_below(seed, 70));
+        at[c][i++] = LMC__NO_CHANGE;
+        at[c][i] = (uint32_t)t_below(seed, n);
+    }
+    for (in_place = 0; in_place < 2; in_place++) {
+        lmc__streaming streaming;
+        uint32_t crc;
+        streaming.is_on = (int)t_below(seed, 2);
+        streaming.next = src;
+        streaming.next_size = streaming.is_on ? n * width : 0;
+        dst = in_place ? base : t_tail(&guard_e, n * width + shift);
+        if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
+        crc = k->patch(k, dst, base, &changes, n, width, subtract, &grouping, streaming);
+        LMC__FENCE_STREAMS();
+        CHECK(memcmp(dst, src, n * width) == 0);
+        CHECK(crc == lmc__crc32c_scalar(0, src, n * width));
+        CHECK(in_place || (dst[-1] == 0xEE && (shift == 0 || dst[n * width] == 0xEE)));
+    }
+}
+
+static void test_patch(const lmc__kernels *k, uint64_t *seed)
+{
+    static const size_t counts[] = {191,  192,  255,  256,  2047, 2048, 2049,
+                                    2111, 2112, 4095, 4096, 4097, 8191, 9000};
+    static const unsigned shares[] = {1, 2, 30, 300};
+    const size_t n_counts = sizeof counts / sizeof *counts;
+    unsigned width, repeat;
+    int subtract;
+    size_t n, i;
+    for (width = 1; width <= 8; width *= 2)
+        for (subtract = 0; subtract < 2; subtract++)
+            for (repeat = 0; repeat < 4; repeat++) {
+                for (n = 1; n <= 131; n += t_quick ? 7 : 1)
+                    test_patch_n(k, seed, width, subtract, n, shares[repeat]);
+                for (i = 0; i < n_counts; i += t_quick ? 3 : 1)
+                    test_patch_n(k, seed, width, subtract, counts[i], shares[repeat]);
+            }
+}
+
 void t_test_kernels(void)
 {
     uint64_t seed = 20;
@@ -686,5 +768,6 @@ void t_test_kernels(void)
         test_map(k);
         test_joint(k, &seed);
         test_group(k, &seed);
+        test_patch(k, &seed);
     }
 }

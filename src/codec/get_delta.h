@@ -7,6 +7,7 @@
 #include "codec/workspace.h"
 #include "codec/block_header.h"
 #include "codec/get_list.h"
+#include "codec/get_sparse.h"
 
 /* The payload of a block with a prediction (spec 7.3): put_delta.h backwards.
  *
@@ -37,7 +38,7 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Thresholds, masks and natural planes; checks the prediction. header: Grouping of the block's.
+/* The thresholds; counts the classes, and checks the prediction. header: Grouping of the block's.
  *
  * The prediction is compared when the thresholds are known and before any mask is read, for with
  * a wrong one the classes would have other sizes, and the masks would be misread: the error has to
@@ -55,7 +56,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     const size_t n = info->n;
     const uint8_t *thresholds;
     uint32_t base_crc;
-    unsigned c, p;
+    unsigned c;
     g->sparse = header >> 3 & 1;
     grouping->n_classes = lmc__count_classes_of(header);
     grouping->n_natural = header >> 4 & 7;
@@ -70,9 +71,16 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
                    ? d->k->crc32c(0, base, info->size)
                    : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
-    for (c = 0; c < grouping->n_classes && g->sparse; c++)
+    return LMC_OK;
+}
+
+/* What follows them: masks and natural planes. */
+static enum lmc_status lmc__get_shared(lmc__decoder *d, lmc__grouped_payload *g, size_t n)
+{
+    unsigned c, p;
+    for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, g->n_of[c], &g->masks[c]));
-    for (p = 0; p < grouping->n_natural; p++) {
+    for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, n);
         LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
     }
@@ -104,31 +112,46 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
+/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
+ * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
+ * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
+ * nobody asks for. */
+static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                        const lmc_block_info *info, int subtract,
+                                        lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
+{
+    const unsigned width = info->width;
+    unsigned c, p;
+    LMC__TRY(lmc__get_shared(d, g, info->n));
+    for (c = 0; c < g->grouping.n_classes; c++) {
+        const size_t n_of = g->n_of[c],
+                     n_coded =
+                         g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
+        for (p = g->grouping.n_natural; p < width; p++)
+            LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, subtract, &g->grouping,
+                         d->streaming);
+    return LMC_OK;
+}
+
 /* base: as many bytes as dst, which may be the same. subtract and header: Residual and
- * Grouping of the block's header.
- *
- * All lists are decoded before an element is made, so all that can be wrong with the payload is
- * found while dst, and with it a prediction that lies there, is untouched. Classes of no elements
- * have n_coded = 0: their sides are constants that nobody asks for. */
+ * Grouping of the block's header. A sparse block is done element by element, if it is sparse
+ * indeed (get_sparse.h). */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, int subtract, unsigned header,
                                       uint32_t *crc)
 {
-    const unsigned width = info->width;
-    const size_t n = info->n;
-    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    uint8_t *const spare = lmc__push_list(&d->stack, info->n);
     lmc__grouped_payload g;
-    unsigned c, p;
+    int done = 0;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
-    for (c = 0; c < g.grouping.n_classes; c++) {
-        const size_t n_coded =
-            g.sparse && g.n_of[c] ? d->k->count_ones(g.masks[c], (g.n_of[c] + 7) / 8) : g.n_of[c];
-        for (p = g.grouping.n_natural; p < width; p++)
-            LMC__TRY(lmc__get_class_side(d, &g, c, n_coded, spare, &g.sides.side[c][p]));
-    }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->ungroup(d->k, dst, base, &g.sides, n, width, subtract, &g.grouping, d->streaming);
+    if (g.sparse)
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, spare, crc,
+                                 &done));
+    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, subtract, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }

@@ -10,9 +10,18 @@
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
+ * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
+ * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ *
+ *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
+ *
+ * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
+ * are searched one by one from below.
+ *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read bit by bit, forwards only and never beyond the payload: so the time is at
- * most in proportion to what is read. A position is compared with n before a bit is set. */
+ * The quotients are read word by word, forwards only and never beyond the payload: so the time is at
+ * most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26 bits
+ * shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -25,43 +34,104 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
+typedef struct lmc__gaps {
+    unsigned s, polarity;
+    size_t k, n;               /* positions in all, and what each is less than */
+    const uint8_t *low;        /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients;  /* size: bytes of the payload from there on */
+    size_t low_size, room, size;
+    size_t j, at, bit;         /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word;        /* of low parts; ones that were read but not used */
+} lmc__gaps;
+
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte of
+ * a mask of n bits. mode is one of gaps. */
+static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
+                                      unsigned mode, size_t n)
+{
+    memset(g, 0, sizeof *g);
+    g->s = (mode - LMC__MASK_GAPS) >> 1;
+    g->polarity = (mode - LMC__MASK_GAPS) & 1;
+    g->n = n;
+    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
+    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    g->low = in + 3;
+    g->low_size = (g->k * g->s + 7) / 8;
+    g->room = (size_t)(end - g->low);
+    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
+    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
+               LMC_ERR_CORRUPT);
+    g->quotients = g->low + g->low_size;
+    g->size = g->room - g->low_size;
+    return LMC_OK;
+}
+
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they may
+ * be anything. */
+static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
+{
+    const lmc__gaps own = *g; /* copies, which no store can change */
+    const unsigned s = own.s;
+    const uint64_t low_bits = ((uint64_t)1 << s) - 1;
+    uint64_t word = own.word, sum = own.sum, position = 0;
+    size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
+    unsigned bit = 0;
+    for (;;) {
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        while (word != 0) {
+            /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
+            const uint64_t low = low_at / 8 + 4 <= own.room
+                                     ? lmc__load32(own.low + low_at / 8) >> (low_at & 7)
+                                     : lmc__load_bits(own.low, own.room, low_at);
+            bit = lmc__lowest_bit(word);
+            word &= word - 1;
+            low_at += s;
+            sum += low & low_bits;
+            position = ((uint64_t)(first + bit - j) << s) + sum + j;
+            j++;
+            positions[i++] = (uint32_t)position;
+            if (i == count) {
+                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                g->word = word;
+                g->sum = sum;
+                g->at = at;
+                g->j = j;
+                g->bit = first + bit;
+                return LMC_OK;
+            }
+        }
+        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        word = lmc__load_bits(own.quotients, own.size, 8 * at);
+        at += 8;
+    }
+}
+
+/* When all positions are done: the end of the code, to *in. */
+static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
+{
+    const size_t size = g->bit / 8 + 1;
+    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    *in = g->quotients + size;
+    return LMC_OK;
+}
+
 /* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
  * behind the mode byte; *in is moved behind it. */
-static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode, size_t n,
-                                     uint8_t *list)
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
 {
-    const unsigned s = (mode - LMC__MASK_GAPS) >> 1, polarity = (mode - LMC__MASK_GAPS) & 1;
-    const uint8_t *low, *quotients;
-    size_t n_ones, low_size, size, at = 0, position = 0, i;
-    LMC__CHECK(end - *in >= 3, LMC_ERR_CORRUPT);
-    n_ones = (size_t)(*in)[0] | (size_t)(*in)[1] << 8 | (size_t)(*in)[2] << 16;
-    LMC__CHECK(n_ones >= 1 && n_ones <= n, LMC_ERR_CORRUPT);
-    low = *in + 3;
-    low_size = (n_ones * s + 7) / 8;
-    LMC__CHECK((size_t)(end - low) >= low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((n_ones * s & 7) == 0 || low[low_size - 1] >> (n_ones * s & 7) == 0,
-               LMC_ERR_CORRUPT);
-    quotients = low + low_size;
-    size = (size_t)(end - quotients);
-    memset(list, polarity ? 0xFF : 0, (n + 7) / 8);
-    if (polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
-    for (i = 0; i < n_ones; i++, position++) {
-        const size_t from = at;
-        uint64_t bits;
-        for (;;) {
-            LMC__CHECK(at < 8 * size, LMC_ERR_CORRUPT);
-            bits = lmc__load_bits(quotients, size, at);
-            if (bits) break;
-            at = (at & ~(size_t)7) + 64;
-        }
-        at += lmc__lowest_bit(bits);
-        LMC__CHECK(at - from <= n >> s, LMC_ERR_CORRUPT);
-        position += (at++ - from) << s;
-        if (s) position += lmc__load_bits(low, low_size, i * s) & (((size_t)1 << s) - 1);
-        LMC__CHECK(position < n, LMC_ERR_CORRUPT);
-        list[position / 8] ^= (uint8_t)(1u << (position & 7));
+    uint32_t positions[128];
+    lmc__gaps g;
+    LMC__TRY(lmc__open_gaps(&g, *in, end, mode, n));
+    memset(list, g.polarity ? 0xFF : 0, (n + 7) / 8);
+    if (g.polarity && (n & 7)) list[n / 8] = (uint8_t)((1u << (n & 7)) - 1);
+    while (g.j < g.k) {
+        const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
+        size_t i;
+        LMC__TRY(lmc__get_positions(&g, positions, count));
+        for (i = 0; i < count; i++)
+            list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
     }
-    LMC__CHECK((at & 7) == 0 || quotients[at / 8] >> (at & 7) == 0, LMC_ERR_CORRUPT);
-    *in = quotients + (at + 7) / 8;
-    return LMC_OK;
+    return lmc__close_gaps(&g, in);
 }

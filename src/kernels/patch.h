@@ -210,7 +210,7 @@ LMC__INLINE_AVX512 void lmc__patch_loop_avx512(uint8_t *dst, const lmc__changes 
 
 /* Once a strip: element number `rank` of the ones of m. Bytes' numbers of ones, summed up, say in
  * which byte it is. (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
-LMC__INLINE_AVX2 unsigned lmc__select_avx2(uint64_t m, unsigned rank)
+LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
@@ -301,7 +301,7 @@ LMC__INLINE_AVX2 void lmc__patch_loop_avx2(uint8_t *dst, const lmc__changes *cha
                                                 _mm256_cmpgt_epi16(up_to[1], wanted))));
                 lmc__patch_element(
                     out, base,
-                    64 * word + lmc__select_avx2(s.mask[c][word], number - s.up_to[word]),
+                    64 * word + lmc__find_one_avx2(s.mask[c][word], number - s.up_to[word]),
                     changes->residual[c], next, width, own.subtract);
             }
             done->next[c] = next;

@@ -1,0 +1,162 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "kernels/types.h"
+#include "codec/workspace.h"
+#include "codec/get_gaps.h"
+#include "codec/get_list.h"
+
+/* The payload of a sparse block (spec 7.3), where few elements are coded: each class's mask becomes
+ * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+ *
+ *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     planes of class c          -> residuals                       } patch: prediction -> elements
+ *
+ * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
+ * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+
+/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
+ * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of n
+ * / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are those
+ * of a class's planes (workspace.h). Small blocks, which have little to gain, are not done so: the
+ * pads and marks would need a bound of their own. */
+#define LMC__SPARSE_SHARE 16u
+#define LMC__MIN_SPARSE 4096u
+
+/* A sparse block's coded elements. n_changed: those of each class. */
+typedef struct lmc__sparse {
+    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    lmc__changes changes;
+    size_t n_changed[LMC__MAX_CLASSES];
+} lmc__sparse;
+
+/* Room for n numbers of 32 bits, or NULL. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
+/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
+static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
+{
+    const size_t size = (n + 7) / 8;
+    size_t at;
+    for (at = 0; at < size; at += 8) {
+        uint64_t word = lmc__load_bits(mask, size, 8 * at);
+        for (; word != 0; word &= word - 1) {
+            if (s->end == s->cap) return 0;
+            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
+        }
+    }
+    return 1;
+}
+
+/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
+ * the payload are left anywhere. */
+static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
+{
+    const size_t room = (size_t)(s->cap - s->end);
+    uint8_t *const top = d->stack.top;
+    const uint8_t *mask;
+    if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
+        const unsigned mode = *d->in;
+        lmc__gaps gaps;
+        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
+        if (!gaps.polarity) {
+            *fits = gaps.k <= room;
+            if (!*fits) return LMC_OK;
+            LMC__TRY(lmc__get_positions(&gaps, s->end, gaps.k));
+            s->end += gaps.k;
+            return lmc__close_gaps(&gaps, &d->in);
+        }
+    }
+    LMC__TRY(lmc__get_mask(d, 0, n, &mask));
+    *fits = lmc__append_ones(s, mask, n);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind the
+ * numbers of each class stands the mark. */
+static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
+                                        unsigned n_classes, size_t n, int *fits)
+{
+    const size_t room = n / LMC__SPARSE_SHARE;
+    unsigned c;
+    *fits = n >= LMC__MIN_SPARSE;
+    if (!*fits) return LMC_OK;
+    s->end = lmc__push_numbers(&d->stack, room + n_classes);
+    LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
+    s->cap = s->end + room; /* and a mark for each class, one by one */
+    for (c = 0; c < n_classes; c++) {
+        s->changes.at[c] = s->end;
+        s->n_changed[c] = 0;
+        if (n_of[c]) {
+            LMC__TRY(lmc__get_numbers(d, s, n_of[c], fits));
+            if (!*fits) return LMC_OK;
+            s->n_changed[c] = (size_t)(s->end - s->changes.at[c]);
+        }
+        *s->end++ = LMC__NO_CHANGE;
+        s->cap++;
+    }
+    return LMC_OK;
+}
+
+/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
+ * is free again. */
+static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
+                                          unsigned width, uint8_t *spare)
+{
+    uint8_t *const top = d->stack.top;
+    lmc__const_planes planes;
+    unsigned p;
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__get_list(d, &side, spare, n));
+        planes.row[p] = side.list;
+        if (!side.list) { /* a constant; join wants rows */
+            uint8_t *const list = lmc__push_list(&d->stack, n);
+            LMC__CHECK(list, LMC_ERR_WORKSPACE);
+            memset(list, side.value, n);
+            planes.row[p] = list;
+        }
+    }
+    d->k->join(residuals, &planes, n, width, 0);
+    d->stack.top = top;
+    return LMC_OK;
+}
+
+/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
+ * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before all
+ * of the payload has been read. */
+static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
+                                       const lmc_block_info *info, int subtract,
+                                       const lmc__grouping *grouping, const size_t *n_of,
+                                       uint8_t *spare, uint32_t *crc, int *fits)
+{
+    const unsigned width = info->width, n_classes = grouping->n_classes;
+    const uint8_t *const in = d->in;
+    uint8_t *const top = d->stack.top;
+    lmc__sparse s;
+    unsigned c;
+    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
+    if (!*fits) {
+        d->in = in;
+        d->stack.top = top;
+        return LMC_OK;
+    }
+    for (c = 0; c < n_classes; c++) {
+        uint8_t *const residuals = lmc__push_list(&d->stack, s.n_changed[c] * width);
+        LMC__CHECK(residuals, LMC_ERR_WORKSPACE);
+        s.changes.residual[c] = residuals;
+        if (s.n_changed[c])
+            LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
+    }
+    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
+                       d->streaming);
+    return LMC_OK;
+}
