@@ -1459,13 +1459,14 @@ typedef struct lmc__kernels {
                    size_t first, size_t n, const lmc__joint *joint);
     uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                               const uint8_t *base, size_t n, unsigned width,
-                              const lmc__grouping *grouping);
+                              const lmc__grouping *grouping, uint8_t *tally);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                       const lmc__changes *changes, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping, lmc__streaming streaming);
+                      const lmc__grouping *grouping, const uint8_t *tally,
+                      lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   int rotate);
@@ -6480,6 +6481,11 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
+ * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64 elements
+ * how many of them are in class c or before, a row of bytes for each class but the last. Rows are
+ * lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only for whole
+ * steps of LMC__TALLY_STEP elements.
+ *
  * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
  * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
  * lmc__get_grouping). keys_* and set_highest_* are for group and ungroup too.
@@ -6493,6 +6499,15 @@ typedef struct lmc__delta_block {
     int subtract;
     const lmc__grouping *grouping;
 } lmc__delta_block;
+
+#define LMC__TALLY_STEP 512u
+#define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
+
+/* Bytes from one row of a tally to the next: LMC__PAD more than are used, for loads of vectors. */
+LMC__INLINE size_t lmc__tally_row(size_t n)
+{
+    return n / LMC__TALLY_STEP * LMC__TALLY_GROUPS + LMC__PAD;
+}
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
  * that CRC-32C; next[c] of them are in class c. */
@@ -6541,8 +6556,9 @@ static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *
 /* The scalar tier: base is read twice, first for the counts, then for the CRC. */
 static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                                           const uint8_t *base, size_t n, unsigned width,
-                                          const lmc__grouping *grouping)
+                                          const lmc__grouping *grouping, uint8_t *tally)
 {
+    (void)tally;
     lmc__count_elements(counts, base, n, width, grouping);
     return k->crc32c(0, base, n * width);
 }
@@ -6623,8 +6639,9 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
 
 static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                                         const uint8_t *base, size_t n, unsigned width,
-                                        const lmc__grouping *grouping)
+                                        const lmc__grouping *grouping, uint8_t *tally)
 {
+    (void)tally;
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -6660,53 +6677,107 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* Strip by strip, so that the bytes which the CRC has read are in the first cache. A strip is a
- * multiple of 32 elements, so a loop ends with a whole step; what is left is less than 32, and the
- * CRC goes on over it. Each class has a counter of its own, so the chains from step to step are of
- * one addition each. */
+/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
+ * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added. An
+ * instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements; of
+ * eight groups these are bytes side by side, and then the four are added. To count by the ones of
+ * masks would take half as long again.
+ *
+ *     group 0      7  9  4 12        each in 64 bits
+ *     group 1      3  8  8  8        shifted by a byte, and so on
+ *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
+ *
+ * tally: where the step's bytes of class 0 go, or NULL. */
+LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
+                                           size_t row, const uint8_t *base, unsigned width,
+                                           const __m256i *threshold, unsigned n_classes)
+{
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
+    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
+    unsigned v, p, c;
+    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(base + 32 * (v * width + p));
+        keys[v] = lmc__keys_avx2(b, width);
+    }
+    for (c = 0; c + 1 < n_classes; c++) {
+        __m256i all = zero;
+        __m128i groups;
+        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
+        {
+            const __m256i sum = _mm256_add_epi8(
+                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
+                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            all = _mm256_or_si256(all,
+                                  _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
+        }
+        groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+        groups = _mm_add_epi8(groups, _mm_unpackhi_epi64(groups, _mm_setzero_si128()));
+        if (tally) _mm_storel_epi64((__m128i *)(void *)(tally + c * row), groups);
+        up_to[c] += (uint32_t)_mm_cvtsi128_si32(
+            _mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
+    }
+}
+
+/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors do
+ * not want the same ports, so they take turns in one loop; and the lanes, of which three are far
+ * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
+ * one. */
 LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
                                                        const uint8_t *base, size_t n,
                                                        unsigned width,
-                                                       const lmc__grouping *grouping)
+                                                       const lmc__grouping *grouping,
+                                                       uint8_t *tally)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const size_t strip = LMC__STRIP_ELEMENTS(width), row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
-    __m256i b[8], highest[LMC__MAX_CLASSES];
-    uint32_t crc = 0;
-    unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
-        /* first the CRC, which fetches the strip, then the keys */
-        crc = lmc__crc32c_avx2(crc, base + i * width, (end - i) * width);
-        for (; i < end; i += 32) {
-            __m256i keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_avx2(base + i * width + 32 * p);
-            keys = lmc__keys_avx2(b, width);
-            /* a mask of 32 bits and its number of ones, exact at once: nothing to empty in time, as
-             * on NEON */
-            for (c = 0; c + 1 < n_classes; c++)
-                up_to[c] += (size_t)_mm_popcnt_u64(
-                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i, in_strips = n - n % strip;
+    uint64_t lanes[4] = {(uint32_t)~0u, 0, 0, 0};
+    __m256i threshold[LMC__MAX_CLASSES];
+    uint32_t crc;
+    unsigned c, j;
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const bytes = base + i * width;
+        if (i < in_strips) {
+            const size_t in_strip = i % strip * width;
+            for (j = 0; j < LMC__TALLY_STEP / 32 * width; j += 4) {
+                const uint8_t *const lane = bytes - in_strip + 8 * j;
+                lmc__crc_lanes(lanes, lane, in_strip / 32);
+                lmc__crc_lanes(lanes, lane, in_strip / 32 + 1);
+                lmc__crc_lanes(lanes, lane, in_strip / 32 + 2);
+                lmc__crc_lanes(lanes, lane, in_strip / 32 + 3);
+                /* of the strip behind this one, wherever the block ends: it is no access */
+                LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j));
+                LMC__PREFETCH(
+                    (const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j + LMC__LINE));
+            }
+            if ((i + LMC__TALLY_STEP) % strip == 0) {
+                lanes[0] = lmc__crc_join_lanes(lanes);
+                lanes[1] = lanes[2] = lanes[3] = 0;
+            }
         }
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
+                             n_classes);
     }
     up_to[n_classes - 1] = i;
+    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width,
+                           (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-    return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
+    return crc;
 }
 
-/* k is of no use: the CRC of this tier is called directly, and can be inlined. */
+/* k is of no use: the CRC of this tier is called directly. */
 LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
                                                   size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping)
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
     uint32_t crc;
     (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -6739,41 +6810,53 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
 }
 
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
- * and cmpgt is as cheap as cmple: so here the elements *above* each class are counted.
- * above[n_classes - 1] stays 0, and all of the i elements are above "class -1". */
+ * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once, and
+ * its number of ones is that of a group: the byte of the tally. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
-                                                           const lmc__grouping *grouping)
+                                                           const lmc__grouping *grouping,
+                                                           uint8_t *tally)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
-    size_t above[LMC__MAX_CLASSES] = {0}, i; /* elements of the classes behind each */
-    __m512i sum[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    const size_t row = lmc__tally_row(n);
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
+    __m512i sum[8], b[8], keys[LMC__TALLY_GROUPS], highest[LMC__MAX_CLASSES],
+        start = lmc__crc_start(0);
     uint32_t crc = 0;
-    unsigned p, c;
+    unsigned v, p, c;
     lmc__set_highest_avx512(highest, grouping);
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
-    for (i = 0; i + 64 <= n; i += 64) {
-        __m512i keys;
-        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++)
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
-            lmc__fetch_ahead_avx512(base, i, n, width, p);
-            b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
+            const size_t at = i + 64 * v;
+            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                lmc__fetch_ahead_avx512(base, at, n, width, p);
+                b[p] = lmc__load_avx512(base + at * width + 64 * p);
+                sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
+            }
+            sum[0] = _mm512_xor_si512(sum[0], start);
+            start = _mm512_setzero_si512(); /* for the first step only */
+            keys[v] = lmc__keys_avx512(b, width);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
-        keys = lmc__keys_avx512(b, width);
-        for (c = 0; c + 1 < n_classes; c++)
-            above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
+        for (c = 0; c + 1 < n_classes; c++) {
+            uint64_t groups = 0;
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups |=
+                (uint64_t)_mm_popcnt_u64(_mm512_cmple_epu8_mask(keys[v], highest[c])) << 8 * v;
+            if (tally) lmc__store64(tally + c * row + i / 64, groups);
+            up_to[c] += (uint32_t)_mm_cvtsi128_si32(
+                _mm_sad_epu8(_mm_cvtsi64_si128((long long)groups), _mm_setzero_si128()));
+        }
     }
+    up_to[n_classes - 1] = i;
     /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
@@ -6781,11 +6864,12 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
 LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
                                                       size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping)
+                                                      const lmc__grouping *grouping,
+                                                      uint8_t *tally)
 {
     uint32_t crc;
     (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -7719,8 +7803,9 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * The work is in proportion to the bytes of base, to read and to compare with thresholds, and to
- * the changes; ungroup would spread each class's residuals over all of its elements, zeros and all.
+ * tally is what count_classes of the same table has made of the same base and grouping. By it, all
+ * that is done for elements that have not changed is to copy them, and the CRC; ungroup would spread
+ * each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
  * element's number reaches. So how far at and residual are read follows from at alone: whatever the
@@ -7771,10 +7856,11 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__changes *changes, size_t n, unsigned width,
                                   int subtract, const lmc__grouping *grouping,
-                                  lmc__streaming streaming)
+                                  const uint8_t *tally, lmc__streaming streaming)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__patch_progress done;
+    (void)tally;
     (void)streaming;
     memset(&done, 0, sizeof done);
     return lmc__patch_rest(k, dst, changes, &block, &done);
@@ -7782,240 +7868,338 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Strip by strip. First the strip's keys are compared with the thresholds: a mask for each class,
- * of a bit for each element. Then, class by class, the changes whose numbers lie in the strip:
+ * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
+ * tally's bytes say how many elements of the class each group of 64 has:
  *
- *     mask of class c      0110 0010 ... | 1000 0001 ... | 0000 1100 ...     words of 64 bits
- *     up_to                            3 |             5 |             7     ones up to each word
- *     at - seen = 4  -->  up_to <= 4 holds once: word 1, its bit number 4 - 3 = 1
+ *     of class c           2        2        2                 difference of two rows of the tally
+ *     up_to                       2        4        6
+ *     at - seen = 3  -->  up_to <= 3 holds once: group 1, in which it is number 3 - 2 = 1
+ *     group 1              . . x . . . x .                     keys compared with the class's range
+ *                                      ^
  *
- * No branch depends on where changes lie but the end of a class's loop, once a strip. Masks are
- * 64 words at most: the strip is as long as that pays (shorter: more ends of loops, which are not
- * foreseen; longer: more words to look through).
+ * So keys are looked at where there are changes. No branch depends on where these lie but the ends
+ * of loops, once for each class and chunk.
  *
- * A mask's word stands for a group of 64 elements, whole ones only; the rest is for patch_rest. */
-#define LMC__PATCH_WORDS 32u
+ * dst may be base, and a changed element may get another key, but the keys of its group may be wanted
+ * again: elements are written when all of a chunk's are made. */
+#define LMC__PATCH_GROUPS 32u
+#define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-typedef struct lmc__patch_strip {
-    uint64_t mask[LMC__MAX_CLASSES][LMC__PATCH_WORDS];
-    uint16_t up_to[2 + LMC__PATCH_WORDS]; /* [1 + w]: ones in the words up to w, of one class */
-} lmc__patch_strip;
+/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* Element number `at` of the strip, of base, gets the residual: to dst, which may be base. */
-LMC__INLINE void lmc__patch_element(uint8_t *dst, const uint8_t *base, size_t at,
-                                    const uint8_t *residual, size_t j, unsigned width, int subtract)
+/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
+ * bytes each and a pad. */
+typedef struct lmc__pending {
+    size_t n;
+    uint16_t *place;
+    uint8_t *element, *residual;
+} lmc__pending;
+
+/* Element number `place` of the chunk. */
+LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
+                                  const uint8_t *residual, size_t j, unsigned width)
 {
-    const uint64_t b = lmc__load_element(base, at, width),
-                   r = lmc__load_element(residual, j, width);
-    lmc__store_element(dst, at, lmc__restore_element(r, b, width, subtract), width);
+    const size_t n = pending->n++;
+    pending->place[n] = (uint16_t)place;
+    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
+    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
 }
 
-/* The classes of n_words groups, to s->mask; dst: the groups are copied there, or NULL. Words
- * behind them are cleared. */
-LMC__INLINE_AVX512 void lmc__mark_classes_avx512(lmc__patch_strip *s, uint8_t *dst,
-                                                 const uint8_t *base, size_t n_words,
-                                                 unsigned width, const __m512i *highest,
-                                                 unsigned n_classes)
-{
-    size_t g;
-    __m512i b[8];
-    unsigned p, c;
-    if (n_words < LMC__PATCH_WORDS) memset(s->mask, 0, n_classes * sizeof s->mask[0]);
-    for (g = 0; g < n_words; g++) {
-        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        __m512i keys;
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            b[p] = lmc__load_avx512(base + (g * width + p) * 64);
-            if (dst) lmc__store_avx512(dst + (g * width + p) * 64, b[p]);
-        }
-        keys = lmc__keys_avx512(b, width);
-        for (c = 0; c + 1 < n_classes; c++) {
-            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-            s->mask[c][g] = here & ~above;
-            here = above;
-        }
-        s->mask[c][g] = here;
+/* Restores them, and writes them to the chunk. */
+#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
+    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
+                                         unsigned width, int subtract)                             \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i < pending->n * width; i += size)                                             \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                subtract));                                        \
+        for (i = 0; i < pending->n; i++)                                                           \
+            lmc__store_element(chunk, pending->place[i],                                           \
+                               lmc__load_element(pending->element, i, width), width);              \
     }
-}
+LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_WRITE_PENDING
 
-/* Ones of each word of a class, summed up: 32 numbers of 16 bits. Within lanes of eight numbers
- * first, then each lane gets the ends of those before. */
-LMC__INLINE_AVX512 __m512i lmc__sum_words_avx512(const uint64_t mask[LMC__PATCH_WORDS])
-{
-    __m512i sum = _mm512_setzero_si512(), last;
-    unsigned i;
-    __m128i part[4];
-    LMC__UNROLL for (i = 0; i < 4; i++) part[i] =
-        _mm512_cvtepi64_epi16(_mm512_popcnt_epi64(_mm512_loadu_si512(mask + 8 * i)));
-    sum = _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
-        _mm256_inserti128_si256(_mm256_castsi128_si256(part[2]), part[3], 1), 1);
-    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 2));
-    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 4));
-    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 8));
-    /* the last number of each lane, in all of the lane; then of the lane before, and so on */
-    last = _mm512_shuffle_epi8(sum, _mm512_set1_epi16(0x0F0E));
-    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-    return _mm512_add_epi16(sum, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-}
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
 
-LMC__INLINE_AVX512 void lmc__patch_loop_avx512(uint8_t *dst, const lmc__changes *changes,
-                                               const lmc__delta_block *block, unsigned width,
-                                               int streams, lmc__patch_progress *done)
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
 {
-    const lmc__delta_block own = *block;
-    const unsigned n_classes = own.grouping->n_classes;
-    const size_t n_words = own.n / 64;
-    uint8_t buffer[64 * LMC__PATCH_WORDS * 8];
-    lmc__patch_strip s;
-    __m512i highest[LMC__MAX_CLASSES];
-    size_t w;
     unsigned c;
-    s.up_to[0] = 0;
-    lmc__set_highest_avx512(highest, own.grouping);
-    for (w = 0; w < n_words; w += LMC__PATCH_WORDS) {
-        const size_t words = lmc__min(LMC__PATCH_WORDS, n_words - w), size = 64 * words * width;
-        const uint8_t *const base = own.base + 64 * w * width;
-        uint8_t *const to = dst + 64 * w * width, *const out = streams ? buffer : to;
-        lmc__mark_classes_avx512(&s, base == out ? NULL : out, base, words, width, highest,
-                                 n_classes);
-        for (c = 0; c < n_classes; c++) {
-            const __m512i up_to = lmc__sum_words_avx512(s.mask[c]);
-            const uint32_t *const at = changes->at[c], seen = done->seen[c];
-            uint32_t end, next = done->next[c];
-            _mm512_storeu_si512(s.up_to + 1, up_to);
-            end = seen + s.up_to[LMC__PATCH_WORDS];
-            for (; at[next] < end; next++) {
-                const uint32_t number = at[next] - seen;
-                const unsigned word = (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-                    up_to, _mm512_set1_epi16((short)number)));
-                const uint64_t bit =
-                    _pdep_u64((uint64_t)1 << (number - s.up_to[word]), s.mask[c][word]);
-                lmc__patch_element(out, base, 64 * word + (size_t)_tzcnt_u64(bit),
-                                   changes->residual[c], next, width, own.subtract);
-            }
-            done->next[c] = next;
-            done->seen[c] = end;
-        }
-        done->crc = lmc__crc32c_avx512(done->crc, out, size);
-        if (streams) lmc__stream_avx2(to, out, size);
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] = (uint8_t)(
+            (c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) - ranges->first[c]);
     }
-    done->n = 64 * n_words;
 }
 
-/* Once a strip: element number `rank` of the ones of m. Bytes' numbers of ones, summed up, say in
- * which byte it is. (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class has
+ * no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
+                                              unsigned n_classes, __m256i here)
+{
+    const __m256i all = _mm256_set1_epi8(64);
+    return _mm256_and_si256(c + 1 < n_classes ? lmc__load_avx2(tally + c * row) : all, here);
+}
+
+/* The sum of 32 bytes. */
+LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
+{
+    const __m256i sums = _mm256_sad_epu8(v, _mm256_setzero_si256());
+    const __m128i half =
+        _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
+}
+
+/* Sums of 16 numbers of 16 bits up to each. */
+LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
+{
+    const __m256i last = _mm256_set1_epi16(0x0F0E);
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
+    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    return _mm256_add_epi16(v,
+                            _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
+}
+
+/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
+ * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
                    quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
                    up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bytes before that of the element, in bits: those whose sum is at most rank */
-    const unsigned shift =
-        8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high);
-    const unsigned before = (unsigned)(up_to << 8 >> shift & 255);
+    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
+                   before = (unsigned)(up_to << 8 >> shift & 255);
     return shift +
            (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
-LMC__INLINE_AVX2 void lmc__mark_classes_avx2(lmc__patch_strip *s, uint8_t *dst,
-                                             const uint8_t *base, size_t n_words, unsigned width,
-                                             const __m256i *highest, unsigned n_classes)
+/* Which of the 64 elements at base have keys of a range. */
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
 {
-    size_t g;
     __m256i b[8];
-    unsigned p, c, half;
-    if (n_words < LMC__PATCH_WORDS) memset(s->mask, 0, n_classes * sizeof s->mask[0]);
-    for (g = 0; g < n_words; g++) {
-        __m256i keys[2];
-        uint64_t before = 0;
-        LMC__UNROLL for (half = 0; half < 2; half++)
-        {
-            const size_t at = (2 * g + half) * 32 * width;
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                b[p] = lmc__load_avx2(base + at + 32 * p);
-                if (dst) lmc__store_avx2(dst + at + 32 * p, b[p]);
-            }
-            keys[half] = lmc__keys_avx2(b, width);
-        }
-        for (c = 0; c + 1 < n_classes; c++) {
-            const uint32_t low = (uint32_t)_mm256_movemask_epi8(
-                               lmc__up_to_avx2(keys[0], highest[c])),
-                           top = (uint32_t)_mm256_movemask_epi8(
-                               lmc__up_to_avx2(keys[1], highest[c]));
-            const uint64_t up_to = low | (uint64_t)top << 32;
-            s->mask[c][g] = up_to ^ before;
-            before = up_to;
-        }
-        s->mask[c][g] = ~before;
+    uint32_t m[2];
+    unsigned half, p;
+    LMC__UNROLL for (half = 0; half < 2; half++)
+    {
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(base + 32 * (half * width + p));
+        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
+            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
+            _mm256_set1_epi8((char)more)));
     }
+    return m[0] | (uint64_t)m[1] << 32;
 }
 
-LMC__INLINE_AVX2 void lmc__patch_loop_avx2(uint8_t *dst, const lmc__changes *changes,
-                                           const lmc__delta_block *block, unsigned width,
-                                           int streams, lmc__patch_progress *done)
+/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                            const uint8_t *base, size_t n_groups,
+                                            const uint8_t *tally, size_t row,
+                                            const lmc__changes *changes,
+                                            const lmc__key_ranges *ranges, unsigned n_classes,
+                                            unsigned width)
 {
-    const lmc__delta_block own = *block;
-    const unsigned n_classes = own.grouping->n_classes;
-    const size_t n_words = own.n / 64;
-    uint8_t buffer[64 * LMC__PATCH_WORDS * 8];
-    lmc__patch_strip s;
-    __m256i highest[LMC__MAX_CLASSES];
-    size_t w;
-    unsigned c, i;
-    s.up_to[0] = 0;
-    lmc__set_highest_avx2(highest, own.grouping);
-    for (w = 0; w < n_words; w += LMC__PATCH_WORDS) {
-        const size_t words = lmc__min(LMC__PATCH_WORDS, n_words - w), size = 64 * words * width;
-        const uint8_t *const base = own.base + 64 * w * width;
-        uint8_t *const to = dst + 64 * w * width, *const out = streams ? buffer : to;
-        lmc__mark_classes_avx2(&s, base == out ? NULL : out, base, words, width, highest,
-                               n_classes);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t *const at = changes->at[c], seen = done->seen[c];
-            uint32_t end, next = done->next[c];
-            unsigned sum = 0;
-            __m256i up_to[2];
-            LMC__UNROLL for (i = 0; i < LMC__PATCH_WORDS; i++)
-            {
-                sum += (unsigned)_mm_popcnt_u64(s.mask[c][i]);
-                s.up_to[1 + i] = (uint16_t)sum;
-            }
-            end = seen + sum;
-            up_to[0] = lmc__load_avx2((const uint8_t *)(s.up_to + 1));
-            up_to[1] = lmc__load_avx2((const uint8_t *)(s.up_to + 17));
-            for (; at[next] < end; next++) {
+    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
+                                           lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    uint16_t up_to[1 + LMC__PATCH_GROUPS];
+    unsigned c;
+    up_to[0] = 0;
+    pending->n = 0;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                       end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c];
+        before = all;
+        done->seen[c] = end;
+        if (at[next] < end) {
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
+                                 more = ranges->more[c];
+            const __m256i low =
+                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+            __m256i high =
+                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+            high = _mm256_add_epi16(
+                high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                          _mm256_set1_epi16(0x0F0E)));
+            lmc__store_avx2((uint8_t *)(up_to + 1), low);
+            lmc__store_avx2((uint8_t *)(up_to + 17), high);
+            do {
                 const uint32_t number = at[next] - seen;
                 const __m256i wanted = _mm256_set1_epi16((short)number);
-                /* packs takes the two vectors' halves in turn, but only their number counts */
-                const unsigned word =
-                    32 - (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(
-                             _mm256_packs_epi16(_mm256_cmpgt_epi16(up_to[0], wanted),
-                                                _mm256_cmpgt_epi16(up_to[1], wanted))));
-                lmc__patch_element(
-                    out, base,
-                    64 * word + lmc__find_one_avx2(s.mask[c][word], number - s.up_to[word]),
-                    changes->residual[c], next, width, own.subtract);
-            }
+                /* packs takes halves of the two vectors in turn, but only how many counts */
+                const unsigned group =
+                    LMC__PATCH_GROUPS -
+                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+                const uint64_t m =
+                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
+                lmc__add_pending(pending, base,
+                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
+                                 residual, next, width);
+            } while (at[++next] < end);
             done->next[c] = next;
-            done->seen[c] = end;
         }
-        done->crc = lmc__crc32c_avx2(done->crc, out, size);
-        if (streams) lmc__stream_avx2(to, out, size);
     }
-    done->n = 64 * n_words;
 }
 
+/* As on AVX2; a group's mask is one comparison. */
+LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
+                                                const uint8_t *base, size_t n_groups,
+                                                const uint8_t *tally, size_t row,
+                                                const lmc__changes *changes,
+                                                const lmc__key_ranges *ranges, unsigned n_classes,
+                                                unsigned width)
+{
+    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
+                                           lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    uint16_t up_to[1 + LMC__PATCH_GROUPS];
+    unsigned c, p;
+    up_to[0] = 0;
+    pending->n = 0;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                       end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c];
+        before = all;
+        done->seen[c] = end;
+        if (at[next] < end) {
+            const uint8_t *const residual = changes->residual[c];
+            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
+                          more = _mm512_set1_epi8((char)ranges->more[c]);
+            __m512i sums = _mm512_cvtepu8_epi16(own), last;
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
+             * and all go to the eight behind */
+            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
+            do {
+                const uint32_t number = at[next] - seen;
+                const unsigned group = (unsigned)_mm_popcnt_u32(
+                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
+                __m512i b[8];
+                uint64_t m;
+                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                    lmc__load_avx512(base + 64 * (group * width + p));
+                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
+                                           more);
+                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
+                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
+                                 width);
+            } while (at[++next] < end);
+            done->next[c] = next;
+        }
+    }
+}
+
+/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__store_avx2(dst + i, low);
+        lmc__store_avx2(dst + i + 32, high);
+    }
+}
+LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+}
+
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on are fetched
+ * meanwhile: lanes hide from the hardware what will be read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    size_t at, i;
+    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
+            lmc__crc_lanes(c, p + at, i);
+            lmc__crc_lanes(c, p + at, i + 1);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    return ~(uint32_t)c[0];
+}
+
+LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    return size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, p, size)
+                                       : lmc__crc_ahead_avx2(crc, p, size, next);
+}
+LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
+                                                  const uint8_t *next)
+{
+    (void)next;
+    return lmc__crc32c_avx512(crc, p, size);
+}
+
+/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
+ * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__changes *changes,                \
-                                         const lmc__delta_block *block, int streams,               \
-                                         lmc__patch_progress *done)                                \
+                                         const lmc__delta_block *block, const uint8_t *tally,      \
+                                         int streams, lmc__patch_progress *done)                   \
     {                                                                                              \
-        lmc__patch_loop_##isa(dst, changes, block, width, streams, done);                          \
+        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
+        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
+        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
+        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
+        uint16_t places[LMC__PATCH_CHUNK];                                                         \
+        lmc__pending pending;                                                                      \
+        lmc__key_ranges ranges;                                                                    \
+        size_t i, j;                                                                               \
+        pending.place = places;                                                                    \
+        pending.element = elements;                                                                \
+        pending.residual = residuals;                                                              \
+        lmc__set_key_ranges(&ranges, block->grouping);                                             \
+        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
+            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
+                         size = in_strip * width;                                                  \
+            const uint8_t *const base = block->base + i * width;                                   \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
+            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
+                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
+                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
+                                       tally + (i + j) / 64, row, changes, &ranges,                \
+                                       block->grouping->n_classes, width);                         \
+                if (block->subtract)                                                               \
+                    lmc__write_pending_##isa(out + j * width, &pending, width, 1);                 \
+                else lmc__write_pending_##isa(out + j * width, &pending, width, 0);                \
+            }                                                                                      \
+            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
+        }                                                                                          \
+        done->n = n;                                                                               \
     }
 #define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
     LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
@@ -8025,17 +8209,17 @@ LMC__INLINE_AVX2 void lmc__patch_loop_avx2(uint8_t *dst, const lmc__changes *cha
     TIER static uint32_t lmc__patch_##isa(                                                         \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__changes *changes,     \
         size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
-        lmc__streaming streaming)                                                                  \
+        const uint8_t *tally, lmc__streaming streaming)                                            \
     {                                                                                              \
         const lmc__delta_block block = {base, n, width, subtract, grouping};                       \
         const int streams = streaming.is_on && dst != base;                                        \
         lmc__patch_progress done;                                                                  \
         memset(&done, 0, sizeof done);                                                             \
         switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, streams, &done); break;                   \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, streams, &done); break;                   \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, streams, &done); break;                   \
-        default: lmc__patch_8_##isa(dst, changes, &block, streams, &done);                         \
+        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, streams, &done); break;            \
+        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, streams, &done); break;            \
+        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, streams, &done); break;            \
+        default: lmc__patch_8_##isa(dst, changes, &block, tally, streams, &done);                  \
         }                                                                                          \
         return lmc__patch_rest(k, dst, changes, &block, &done);                                    \
     }
@@ -11863,7 +12047,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
+    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
+                                        NULL);
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */
@@ -12674,7 +12859,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, int subtract,
                                        const lmc__grouping *grouping, const size_t *n_of,
-                                       uint8_t *spare, uint32_t *crc, int *fits)
+                                       const uint8_t *tally, uint8_t *spare, uint32_t *crc,
+                                       int *fits)
 {
     const unsigned width = info->width, n_classes = grouping->n_classes;
     const uint8_t *const in = d->in;
@@ -12696,7 +12882,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
-                       d->streaming);
+                       tally, d->streaming);
     return LMC_OK;
 }
 
@@ -12728,6 +12914,7 @@ typedef struct lmc__grouped_payload {
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
     const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
     int sparse;
+    uint8_t *tally; /* sparse: what count_classes has made for patch */
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
@@ -12760,9 +12947,15 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
+    g->tally = NULL;
+    if (g->sparse) {
+        g->tally = lmc__push_list(&d->stack, (grouping->n_classes - 1) * lmc__tally_row(n));
+        LMC__CHECK(g->tally, LMC_ERR_WORKSPACE);
+    }
     base_crc = grouping->n_classes == 1
                    ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping,
+                                           g->tally);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
@@ -12842,8 +13035,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
     if (g.sparse)
-        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, spare, crc,
-                                 &done));
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, g.tally, spare,
+                                 crc, &done));
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
     if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, subtract, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;

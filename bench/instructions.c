@@ -113,7 +113,7 @@ int main(int argc, char **argv)
             result += k->join_root(
                 k, a, lmc__join_from(&const_planes, NULL, NULL, 1u << (kernel - 5), 1), n, off);
             break;
-        case 9: result += k->count_classes(k, counts, a, n, 2, &grouping); break;
+        case 9: result += k->count_classes(k, counts, a, n, 2, &grouping, NULL); break;
         case 10: result += (size_t)k->is_constant(a, n); break;
         case 11: k->map(b, a, n, table); break;
         case 12:

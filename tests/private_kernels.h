@@ -578,7 +578,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     }
 
     memset(counts, 0xEE, sizeof counts);
-    CHECK(k->count_classes(k, counts, base, n, width, &grouping) ==
+    CHECK(k->count_classes(k, counts, base, n, width, &grouping, NULL) ==
           lmc__crc32c_scalar(0, base, n * width));
     CHECK(memcmp(counts, next, grouping.n_classes * sizeof *counts) == 0);
 
@@ -667,11 +667,12 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
                          size_t n, unsigned share)
 {
     static uint32_t at[LMC__MAX_CLASSES][MAX_GROUPED + 3];
+    uint8_t *tally;
     const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64);
     uint8_t *const src = t_tail(&guard_a, n * width + shift),
                    *const base = t_tail(&guard_b, n * width + shift / 2), *dst, *residuals;
     const unsigned kind = (unsigned)t_below(seed, 4);
-    size_t n_of[LMC__MAX_CLASSES] = {0}, n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
+    size_t counts[LMC__MAX_CLASSES], n_of[LMC__MAX_CLASSES] = {0}, n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
     lmc__changes changes;
     unsigned c;
@@ -708,6 +709,12 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
         at[c][i++] = LMC__NO_CHANGE;
         at[c][i] = (uint32_t)t_below(seed, n);
     }
+    i = (grouping.n_classes - 1) * lmc__tally_row(n);
+    tally = t_tail(&guard_d, i);
+    memset(tally, 0xEE, i);
+    CHECK(k->count_classes(k, counts, base, n, width, &grouping, tally) ==
+          lmc__crc32c_scalar(0, base, n * width));
+    CHECK(memcmp(counts, n_of, grouping.n_classes * sizeof *counts) == 0);
     for (in_place = 0; in_place < 2; in_place++) {
         lmc__streaming streaming;
         uint32_t crc;
@@ -716,7 +723,8 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
         streaming.next_size = streaming.is_on ? n * width : 0;
         dst = in_place ? base : t_tail(&guard_e, n * width + shift);
         if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
-        crc = k->patch(k, dst, base, &changes, n, width, subtract, &grouping, streaming);
+        crc = k->patch(k, dst, base, &changes, n, width, subtract, &grouping, tally,
+                       streaming);
         LMC__FENCE_STREAMS();
         CHECK(memcmp(dst, src, n * width) == 0);
         CHECK(crc == lmc__crc32c_scalar(0, src, n * width));

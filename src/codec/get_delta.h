@@ -4,6 +4,7 @@
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
+#include "kernels/classes.h"
 #include "codec/workspace.h"
 #include "codec/block_header.h"
 #include "codec/get_list.h"
@@ -35,6 +36,7 @@ typedef struct lmc__grouped_payload {
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
     const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
     int sparse;
+    uint8_t *tally; /* sparse: what count_classes has made for patch */
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
@@ -67,9 +69,15 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
+    g->tally = NULL;
+    if (g->sparse) {
+        g->tally = lmc__push_list(&d->stack, (grouping->n_classes - 1) * lmc__tally_row(n));
+        LMC__CHECK(g->tally, LMC_ERR_WORKSPACE);
+    }
     base_crc = grouping->n_classes == 1
                    ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping);
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping,
+                                           g->tally);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
@@ -149,8 +157,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
     if (g.sparse)
-        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, spare, crc,
-                                 &done));
+        LMC__TRY(lmc__get_sparse(d, dst, base, info, subtract, &g.grouping, g.n_of, g.tally, spare,
+                                 crc, &done));
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
     if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, subtract, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;

@@ -135,7 +135,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, int subtract,
                                        const lmc__grouping *grouping, const size_t *n_of,
-                                       uint8_t *spare, uint32_t *crc, int *fits)
+                                       const uint8_t *tally, uint8_t *spare, uint32_t *crc,
+                                       int *fits)
 {
     const unsigned width = info->width, n_classes = grouping->n_classes;
     const uint8_t *const in = d->in;
@@ -157,6 +158,6 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
-                       d->streaming);
+                       tally, d->streaming);
     return LMC_OK;
 }

@@ -33,6 +33,11 @@
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
+ * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64 elements
+ * how many of them are in class c or before, a row of bytes for each class but the last. Rows are
+ * lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only for whole
+ * steps of LMC__TALLY_STEP elements.
+ *
  * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
  * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
  * lmc__get_grouping). keys_* and set_highest_* are for group and ungroup too.
@@ -46,6 +51,15 @@ typedef struct lmc__delta_block {
     int subtract;
     const lmc__grouping *grouping;
 } lmc__delta_block;
+
+#define LMC__TALLY_STEP 512u
+#define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
+
+/* Bytes from one row of a tally to the next: LMC__PAD more than are used, for loads of vectors. */
+LMC__INLINE size_t lmc__tally_row(size_t n)
+{
+    return n / LMC__TALLY_STEP * LMC__TALLY_GROUPS + LMC__PAD;
+}
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
  * that CRC-32C; next[c] of them are in class c. */
@@ -94,8 +108,9 @@ static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *
 /* The scalar tier: base is read twice, first for the counts, then for the CRC. */
 static uint32_t lmc__count_classes_scalar(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                                           const uint8_t *base, size_t n, unsigned width,
-                                          const lmc__grouping *grouping)
+                                          const lmc__grouping *grouping, uint8_t *tally)
 {
+    (void)tally;
     lmc__count_elements(counts, base, n, width, grouping);
     return k->crc32c(0, base, n * width);
 }
@@ -176,8 +191,9 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
 
 static uint32_t lmc__count_classes_neon(const lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                                         const uint8_t *base, size_t n, unsigned width,
-                                        const lmc__grouping *grouping)
+                                        const lmc__grouping *grouping, uint8_t *tally)
 {
+    (void)tally;
 #define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -213,53 +229,107 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* Strip by strip, so that the bytes which the CRC has read are in the first cache. A strip is a
- * multiple of 32 elements, so a loop ends with a whole step; what is left is less than 32, and the
- * CRC goes on over it. Each class has a counter of its own, so the chains from step to step are of
- * one addition each. */
+/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
+ * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added. An
+ * instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements; of
+ * eight groups these are bytes side by side, and then the four are added. To count by the ones of
+ * masks would take half as long again.
+ *
+ *     group 0      7  9  4 12        each in 64 bits
+ *     group 1      3  8  8  8        shifted by a byte, and so on
+ *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
+ *
+ * tally: where the step's bytes of class 0 go, or NULL. */
+LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
+                                           size_t row, const uint8_t *base, unsigned width,
+                                           const __m256i *threshold, unsigned n_classes)
+{
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
+    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
+    unsigned v, p, c;
+    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(base + 32 * (v * width + p));
+        keys[v] = lmc__keys_avx2(b, width);
+    }
+    for (c = 0; c + 1 < n_classes; c++) {
+        __m256i all = zero;
+        __m128i groups;
+        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
+        {
+            const __m256i sum = _mm256_add_epi8(
+                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
+                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            all = _mm256_or_si256(all,
+                                  _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
+        }
+        groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+        groups = _mm_add_epi8(groups, _mm_unpackhi_epi64(groups, _mm_setzero_si128()));
+        if (tally) _mm_storel_epi64((__m128i *)(void *)(tally + c * row), groups);
+        up_to[c] += (uint32_t)_mm_cvtsi128_si32(
+            _mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
+    }
+}
+
+/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors do
+ * not want the same ports, so they take turns in one loop; and the lanes, of which three are far
+ * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
+ * one. */
 LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
                                                        const uint8_t *base, size_t n,
                                                        unsigned width,
-                                                       const lmc__grouping *grouping)
+                                                       const lmc__grouping *grouping,
+                                                       uint8_t *tally)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const size_t strip = LMC__STRIP_ELEMENTS(width), row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
-    __m256i b[8], highest[LMC__MAX_CLASSES];
-    uint32_t crc = 0;
-    unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t end = i + lmc__min(strip, (n - i) & ~(size_t)31);
-        /* first the CRC, which fetches the strip, then the keys */
-        crc = lmc__crc32c_avx2(crc, base + i * width, (end - i) * width);
-        for (; i < end; i += 32) {
-            __m256i keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_avx2(base + i * width + 32 * p);
-            keys = lmc__keys_avx2(b, width);
-            /* a mask of 32 bits and its number of ones, exact at once: nothing to empty in time, as
-             * on NEON */
-            for (c = 0; c + 1 < n_classes; c++)
-                up_to[c] += (size_t)_mm_popcnt_u64(
-                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c])));
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i, in_strips = n - n % strip;
+    uint64_t lanes[4] = {(uint32_t)~0u, 0, 0, 0};
+    __m256i threshold[LMC__MAX_CLASSES];
+    uint32_t crc;
+    unsigned c, j;
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const bytes = base + i * width;
+        if (i < in_strips) {
+            const size_t in_strip = i % strip * width;
+            for (j = 0; j < LMC__TALLY_STEP / 32 * width; j += 4) {
+                const uint8_t *const lane = bytes - in_strip + 8 * j;
+                lmc__crc_lanes(lanes, lane, in_strip / 32);
+                lmc__crc_lanes(lanes, lane, in_strip / 32 + 1);
+                lmc__crc_lanes(lanes, lane, in_strip / 32 + 2);
+                lmc__crc_lanes(lanes, lane, in_strip / 32 + 3);
+                /* of the strip behind this one, wherever the block ends: it is no access */
+                LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j));
+                LMC__PREFETCH(
+                    (const uint8_t *)((uintptr_t)bytes + LMC__STRIP_SIZE + 32 * j + LMC__LINE));
+            }
+            if ((i + LMC__TALLY_STEP) % strip == 0) {
+                lanes[0] = lmc__crc_join_lanes(lanes);
+                lanes[1] = lanes[2] = lanes[3] = 0;
+            }
         }
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
+                             n_classes);
     }
     up_to[n_classes - 1] = i;
+    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width,
+                           (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-    return lmc__crc32c_avx2(crc, base + i * width, (n - i) * width);
+    return crc;
 }
 
-/* k is of no use: the CRC of this tier is called directly, and can be inlined. */
+/* k is of no use: the CRC of this tier is called directly. */
 LMC__AVX2 static uint32_t lmc__count_classes_avx2(const lmc__kernels *k,
                                                   size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping)
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
     uint32_t crc;
     (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping)
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;
@@ -292,41 +362,53 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
 }
 
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
- * and cmpgt is as cheap as cmple: so here the elements *above* each class are counted.
- * above[n_classes - 1] stays 0, and all of the i elements are above "class -1". */
+ * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once, and
+ * its number of ones is that of a group: the byte of the tally. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
-                                                           const lmc__grouping *grouping)
+                                                           const lmc__grouping *grouping,
+                                                           uint8_t *tally)
 {
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
-    size_t above[LMC__MAX_CLASSES] = {0}, i; /* elements of the classes behind each */
-    __m512i sum[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    const size_t row = lmc__tally_row(n);
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
+    __m512i sum[8], b[8], keys[LMC__TALLY_GROUPS], highest[LMC__MAX_CLASSES],
+        start = lmc__crc_start(0);
     uint32_t crc = 0;
-    unsigned p, c;
+    unsigned v, p, c;
     lmc__set_highest_avx512(highest, grouping);
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
-    for (i = 0; i + 64 <= n; i += 64) {
-        __m512i keys;
-        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++)
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
-            lmc__fetch_ahead_avx512(base, i, n, width, p);
-            b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
+            const size_t at = i + 64 * v;
+            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                lmc__fetch_ahead_avx512(base, at, n, width, p);
+                b[p] = lmc__load_avx512(base + at * width + 64 * p);
+                sum[p] = lmc__crc_fold(sum[p], fold, b[p]);
+            }
+            sum[0] = _mm512_xor_si512(sum[0], start);
+            start = _mm512_setzero_si512(); /* for the first step only */
+            keys[v] = lmc__keys_avx512(b, width);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
-        keys = lmc__keys_avx512(b, width);
-        for (c = 0; c + 1 < n_classes; c++)
-            above[c] += (size_t)_mm_popcnt_u64(_mm512_cmpgt_epu8_mask(keys, highest[c]));
+        for (c = 0; c + 1 < n_classes; c++) {
+            uint64_t groups = 0;
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups |=
+                (uint64_t)_mm_popcnt_u64(_mm512_cmple_epu8_mask(keys[v], highest[c])) << 8 * v;
+            if (tally) lmc__store64(tally + c * row + i / 64, groups);
+            up_to[c] += (uint32_t)_mm_cvtsi128_si32(
+                _mm_sad_epu8(_mm_cvtsi64_si128((long long)groups), _mm_setzero_si128()));
+        }
     }
+    up_to[n_classes - 1] = i;
     /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += (c ? above[c - 1] : i) - above[c];
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
@@ -334,11 +416,12 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
 LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
                                                       size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping)
+                                                      const lmc__grouping *grouping,
+                                                      uint8_t *tally)
 {
     uint32_t crc;
     (void)k;
-#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping)
+#define LMC__CALL(w) crc = lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
     return crc;

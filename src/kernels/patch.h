@@ -22,8 +22,9 @@
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * The work is in proportion to the bytes of base, to read and to compare with thresholds, and to
- * the changes; ungroup would spread each class's residuals over all of its elements, zeros and all.
+ * tally is what count_classes of the same table has made of the same base and grouping. By it, all
+ * that is done for elements that have not changed is to copy them, and the CRC; ungroup would spread
+ * each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
  * element's number reaches. So how far at and residual are read follows from at alone: whatever the
@@ -74,10 +75,11 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__changes *changes, size_t n, unsigned width,
                                   int subtract, const lmc__grouping *grouping,
-                                  lmc__streaming streaming)
+                                  const uint8_t *tally, lmc__streaming streaming)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__patch_progress done;
+    (void)tally;
     (void)streaming;
     memset(&done, 0, sizeof done);
     return lmc__patch_rest(k, dst, changes, &block, &done);
@@ -85,240 +87,338 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Strip by strip. First the strip's keys are compared with the thresholds: a mask for each class,
- * of a bit for each element. Then, class by class, the changes whose numbers lie in the strip:
+ * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
+ * tally's bytes say how many elements of the class each group of 64 has:
  *
- *     mask of class c      0110 0010 ... | 1000 0001 ... | 0000 1100 ...     words of 64 bits
- *     up_to                            3 |             5 |             7     ones up to each word
- *     at - seen = 4  -->  up_to <= 4 holds once: word 1, its bit number 4 - 3 = 1
+ *     of class c           2        2        2                 difference of two rows of the tally
+ *     up_to                       2        4        6
+ *     at - seen = 3  -->  up_to <= 3 holds once: group 1, in which it is number 3 - 2 = 1
+ *     group 1              . . x . . . x .                     keys compared with the class's range
+ *                                      ^
  *
- * No branch depends on where changes lie but the end of a class's loop, once a strip. Masks are
- * 64 words at most: the strip is as long as that pays (shorter: more ends of loops, which are not
- * foreseen; longer: more words to look through).
+ * So keys are looked at where there are changes. No branch depends on where these lie but the ends
+ * of loops, once for each class and chunk.
  *
- * A mask's word stands for a group of 64 elements, whole ones only; the rest is for patch_rest. */
-#define LMC__PATCH_WORDS 32u
+ * dst may be base, and a changed element may get another key, but the keys of its group may be wanted
+ * again: elements are written when all of a chunk's are made. */
+#define LMC__PATCH_GROUPS 32u
+#define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-typedef struct lmc__patch_strip {
-    uint64_t mask[LMC__MAX_CLASSES][LMC__PATCH_WORDS];
-    uint16_t up_to[2 + LMC__PATCH_WORDS]; /* [1 + w]: ones in the words up to w, of one class */
-} lmc__patch_strip;
+/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* Element number `at` of the strip, of base, gets the residual: to dst, which may be base. */
-LMC__INLINE void lmc__patch_element(uint8_t *dst, const uint8_t *base, size_t at,
-                                    const uint8_t *residual, size_t j, unsigned width, int subtract)
+/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
+ * bytes each and a pad. */
+typedef struct lmc__pending {
+    size_t n;
+    uint16_t *place;
+    uint8_t *element, *residual;
+} lmc__pending;
+
+/* Element number `place` of the chunk. */
+LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
+                                  const uint8_t *residual, size_t j, unsigned width)
 {
-    const uint64_t b = lmc__load_element(base, at, width),
-                   r = lmc__load_element(residual, j, width);
-    lmc__store_element(dst, at, lmc__restore_element(r, b, width, subtract), width);
+    const size_t n = pending->n++;
+    pending->place[n] = (uint16_t)place;
+    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
+    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
 }
 
-/* The classes of n_words groups, to s->mask; dst: the groups are copied there, or NULL. Words
- * behind them are cleared. */
-LMC__INLINE_AVX512 void lmc__mark_classes_avx512(lmc__patch_strip *s, uint8_t *dst,
-                                                 const uint8_t *base, size_t n_words,
-                                                 unsigned width, const __m512i *highest,
-                                                 unsigned n_classes)
-{
-    size_t g;
-    __m512i b[8];
-    unsigned p, c;
-    if (n_words < LMC__PATCH_WORDS) memset(s->mask, 0, n_classes * sizeof s->mask[0]);
-    for (g = 0; g < n_words; g++) {
-        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        __m512i keys;
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            b[p] = lmc__load_avx512(base + (g * width + p) * 64);
-            if (dst) lmc__store_avx512(dst + (g * width + p) * 64, b[p]);
-        }
-        keys = lmc__keys_avx512(b, width);
-        for (c = 0; c + 1 < n_classes; c++) {
-            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-            s->mask[c][g] = here & ~above;
-            here = above;
-        }
-        s->mask[c][g] = here;
+/* Restores them, and writes them to the chunk. */
+#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
+    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
+                                         unsigned width, int subtract)                             \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        for (i = 0; i < pending->n * width; i += size)                                             \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                subtract));                                        \
+        for (i = 0; i < pending->n; i++)                                                           \
+            lmc__store_element(chunk, pending->place[i],                                           \
+                               lmc__load_element(pending->element, i, width), width);              \
     }
-}
+LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_WRITE_PENDING
 
-/* Ones of each word of a class, summed up: 32 numbers of 16 bits. Within lanes of eight numbers
- * first, then each lane gets the ends of those before. */
-LMC__INLINE_AVX512 __m512i lmc__sum_words_avx512(const uint64_t mask[LMC__PATCH_WORDS])
-{
-    __m512i sum = _mm512_setzero_si512(), last;
-    unsigned i;
-    __m128i part[4];
-    LMC__UNROLL for (i = 0; i < 4; i++) part[i] =
-        _mm512_cvtepi64_epi16(_mm512_popcnt_epi64(_mm512_loadu_si512(mask + 8 * i)));
-    sum = _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_inserti128_si256(_mm256_castsi128_si256(part[0]), part[1], 1)),
-        _mm256_inserti128_si256(_mm256_castsi128_si256(part[2]), part[3], 1), 1);
-    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 2));
-    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 4));
-    sum = _mm512_add_epi16(sum, _mm512_bslli_epi128(sum, 8));
-    /* the last number of each lane, in all of the lane; then of the lane before, and so on */
-    last = _mm512_shuffle_epi8(sum, _mm512_set1_epi16(0x0F0E));
-    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-    return _mm512_add_epi16(sum, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-}
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
 
-LMC__INLINE_AVX512 void lmc__patch_loop_avx512(uint8_t *dst, const lmc__changes *changes,
-                                               const lmc__delta_block *block, unsigned width,
-                                               int streams, lmc__patch_progress *done)
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
 {
-    const lmc__delta_block own = *block;
-    const unsigned n_classes = own.grouping->n_classes;
-    const size_t n_words = own.n / 64;
-    uint8_t buffer[64 * LMC__PATCH_WORDS * 8];
-    lmc__patch_strip s;
-    __m512i highest[LMC__MAX_CLASSES];
-    size_t w;
     unsigned c;
-    s.up_to[0] = 0;
-    lmc__set_highest_avx512(highest, own.grouping);
-    for (w = 0; w < n_words; w += LMC__PATCH_WORDS) {
-        const size_t words = lmc__min(LMC__PATCH_WORDS, n_words - w), size = 64 * words * width;
-        const uint8_t *const base = own.base + 64 * w * width;
-        uint8_t *const to = dst + 64 * w * width, *const out = streams ? buffer : to;
-        lmc__mark_classes_avx512(&s, base == out ? NULL : out, base, words, width, highest,
-                                 n_classes);
-        for (c = 0; c < n_classes; c++) {
-            const __m512i up_to = lmc__sum_words_avx512(s.mask[c]);
-            const uint32_t *const at = changes->at[c], seen = done->seen[c];
-            uint32_t end, next = done->next[c];
-            _mm512_storeu_si512(s.up_to + 1, up_to);
-            end = seen + s.up_to[LMC__PATCH_WORDS];
-            for (; at[next] < end; next++) {
-                const uint32_t number = at[next] - seen;
-                const unsigned word = (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-                    up_to, _mm512_set1_epi16((short)number)));
-                const uint64_t bit =
-                    _pdep_u64((uint64_t)1 << (number - s.up_to[word]), s.mask[c][word]);
-                lmc__patch_element(out, base, 64 * word + (size_t)_tzcnt_u64(bit),
-                                   changes->residual[c], next, width, own.subtract);
-            }
-            done->next[c] = next;
-            done->seen[c] = end;
-        }
-        done->crc = lmc__crc32c_avx512(done->crc, out, size);
-        if (streams) lmc__stream_avx2(to, out, size);
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] = (uint8_t)(
+            (c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) - ranges->first[c]);
     }
-    done->n = 64 * n_words;
 }
 
-/* Once a strip: element number `rank` of the ones of m. Bytes' numbers of ones, summed up, say in
- * which byte it is. (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class has
+ * no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
+                                              unsigned n_classes, __m256i here)
+{
+    const __m256i all = _mm256_set1_epi8(64);
+    return _mm256_and_si256(c + 1 < n_classes ? lmc__load_avx2(tally + c * row) : all, here);
+}
+
+/* The sum of 32 bytes. */
+LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
+{
+    const __m256i sums = _mm256_sad_epu8(v, _mm256_setzero_si256());
+    const __m128i half =
+        _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
+}
+
+/* Sums of 16 numbers of 16 bits up to each. */
+LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
+{
+    const __m256i last = _mm256_set1_epi16(0x0F0E);
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
+    v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
+    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    return _mm256_add_epi16(v,
+                            _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
+}
+
+/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
+ * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
                    quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
                    up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bytes before that of the element, in bits: those whose sum is at most rank */
-    const unsigned shift =
-        8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high);
-    const unsigned before = (unsigned)(up_to << 8 >> shift & 255);
+    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
+                   before = (unsigned)(up_to << 8 >> shift & 255);
     return shift +
            (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
-LMC__INLINE_AVX2 void lmc__mark_classes_avx2(lmc__patch_strip *s, uint8_t *dst,
-                                             const uint8_t *base, size_t n_words, unsigned width,
-                                             const __m256i *highest, unsigned n_classes)
+/* Which of the 64 elements at base have keys of a range. */
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
 {
-    size_t g;
     __m256i b[8];
-    unsigned p, c, half;
-    if (n_words < LMC__PATCH_WORDS) memset(s->mask, 0, n_classes * sizeof s->mask[0]);
-    for (g = 0; g < n_words; g++) {
-        __m256i keys[2];
-        uint64_t before = 0;
-        LMC__UNROLL for (half = 0; half < 2; half++)
-        {
-            const size_t at = (2 * g + half) * 32 * width;
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                b[p] = lmc__load_avx2(base + at + 32 * p);
-                if (dst) lmc__store_avx2(dst + at + 32 * p, b[p]);
-            }
-            keys[half] = lmc__keys_avx2(b, width);
-        }
-        for (c = 0; c + 1 < n_classes; c++) {
-            const uint32_t low = (uint32_t)_mm256_movemask_epi8(
-                               lmc__up_to_avx2(keys[0], highest[c])),
-                           top = (uint32_t)_mm256_movemask_epi8(
-                               lmc__up_to_avx2(keys[1], highest[c]));
-            const uint64_t up_to = low | (uint64_t)top << 32;
-            s->mask[c][g] = up_to ^ before;
-            before = up_to;
-        }
-        s->mask[c][g] = ~before;
+    uint32_t m[2];
+    unsigned half, p;
+    LMC__UNROLL for (half = 0; half < 2; half++)
+    {
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(base + 32 * (half * width + p));
+        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
+            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
+            _mm256_set1_epi8((char)more)));
     }
+    return m[0] | (uint64_t)m[1] << 32;
 }
 
-LMC__INLINE_AVX2 void lmc__patch_loop_avx2(uint8_t *dst, const lmc__changes *changes,
-                                           const lmc__delta_block *block, unsigned width,
-                                           int streams, lmc__patch_progress *done)
+/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                            const uint8_t *base, size_t n_groups,
+                                            const uint8_t *tally, size_t row,
+                                            const lmc__changes *changes,
+                                            const lmc__key_ranges *ranges, unsigned n_classes,
+                                            unsigned width)
 {
-    const lmc__delta_block own = *block;
-    const unsigned n_classes = own.grouping->n_classes;
-    const size_t n_words = own.n / 64;
-    uint8_t buffer[64 * LMC__PATCH_WORDS * 8];
-    lmc__patch_strip s;
-    __m256i highest[LMC__MAX_CLASSES];
-    size_t w;
-    unsigned c, i;
-    s.up_to[0] = 0;
-    lmc__set_highest_avx2(highest, own.grouping);
-    for (w = 0; w < n_words; w += LMC__PATCH_WORDS) {
-        const size_t words = lmc__min(LMC__PATCH_WORDS, n_words - w), size = 64 * words * width;
-        const uint8_t *const base = own.base + 64 * w * width;
-        uint8_t *const to = dst + 64 * w * width, *const out = streams ? buffer : to;
-        lmc__mark_classes_avx2(&s, base == out ? NULL : out, base, words, width, highest,
-                               n_classes);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t *const at = changes->at[c], seen = done->seen[c];
-            uint32_t end, next = done->next[c];
-            unsigned sum = 0;
-            __m256i up_to[2];
-            LMC__UNROLL for (i = 0; i < LMC__PATCH_WORDS; i++)
-            {
-                sum += (unsigned)_mm_popcnt_u64(s.mask[c][i]);
-                s.up_to[1 + i] = (uint16_t)sum;
-            }
-            end = seen + sum;
-            up_to[0] = lmc__load_avx2((const uint8_t *)(s.up_to + 1));
-            up_to[1] = lmc__load_avx2((const uint8_t *)(s.up_to + 17));
-            for (; at[next] < end; next++) {
+    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
+                                           lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    uint16_t up_to[1 + LMC__PATCH_GROUPS];
+    unsigned c;
+    up_to[0] = 0;
+    pending->n = 0;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                       end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c];
+        before = all;
+        done->seen[c] = end;
+        if (at[next] < end) {
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
+                                 more = ranges->more[c];
+            const __m256i low =
+                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+            __m256i high =
+                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+            high = _mm256_add_epi16(
+                high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                          _mm256_set1_epi16(0x0F0E)));
+            lmc__store_avx2((uint8_t *)(up_to + 1), low);
+            lmc__store_avx2((uint8_t *)(up_to + 17), high);
+            do {
                 const uint32_t number = at[next] - seen;
                 const __m256i wanted = _mm256_set1_epi16((short)number);
-                /* packs takes the two vectors' halves in turn, but only their number counts */
-                const unsigned word =
-                    32 - (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(
-                             _mm256_packs_epi16(_mm256_cmpgt_epi16(up_to[0], wanted),
-                                                _mm256_cmpgt_epi16(up_to[1], wanted))));
-                lmc__patch_element(
-                    out, base,
-                    64 * word + lmc__find_one_avx2(s.mask[c][word], number - s.up_to[word]),
-                    changes->residual[c], next, width, own.subtract);
-            }
+                /* packs takes halves of the two vectors in turn, but only how many counts */
+                const unsigned group =
+                    LMC__PATCH_GROUPS -
+                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+                const uint64_t m =
+                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
+                lmc__add_pending(pending, base,
+                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
+                                 residual, next, width);
+            } while (at[++next] < end);
             done->next[c] = next;
-            done->seen[c] = end;
         }
-        done->crc = lmc__crc32c_avx2(done->crc, out, size);
-        if (streams) lmc__stream_avx2(to, out, size);
     }
-    done->n = 64 * n_words;
 }
 
+/* As on AVX2; a group's mask is one comparison. */
+LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
+                                                const uint8_t *base, size_t n_groups,
+                                                const uint8_t *tally, size_t row,
+                                                const lmc__changes *changes,
+                                                const lmc__key_ranges *ranges, unsigned n_classes,
+                                                unsigned width)
+{
+    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
+                                           lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    uint16_t up_to[1 + LMC__PATCH_GROUPS];
+    unsigned c, p;
+    up_to[0] = 0;
+    pending->n = 0;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                       end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c];
+        before = all;
+        done->seen[c] = end;
+        if (at[next] < end) {
+            const uint8_t *const residual = changes->residual[c];
+            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
+                          more = _mm512_set1_epi8((char)ranges->more[c]);
+            __m512i sums = _mm512_cvtepu8_epi16(own), last;
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
+             * and all go to the eight behind */
+            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
+            do {
+                const uint32_t number = at[next] - seen;
+                const unsigned group = (unsigned)_mm_popcnt_u32(
+                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
+                __m512i b[8];
+                uint64_t m;
+                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                    lmc__load_avx512(base + 64 * (group * width + p));
+                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
+                                           more);
+                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
+                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
+                                 width);
+            } while (at[++next] < end);
+            done->next[c] = next;
+        }
+    }
+}
+
+/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) {
+        const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__store_avx2(dst + i, low);
+        lmc__store_avx2(dst + i + 32, high);
+    }
+}
+LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+}
+
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on are fetched
+ * meanwhile: lanes hide from the hardware what will be read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    size_t at, i;
+    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
+            lmc__crc_lanes(c, p + at, i);
+            lmc__crc_lanes(c, p + at, i + 1);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    return ~(uint32_t)c[0];
+}
+
+LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    return size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, p, size)
+                                       : lmc__crc_ahead_avx2(crc, p, size, next);
+}
+LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
+                                                  const uint8_t *next)
+{
+    (void)next;
+    return lmc__crc32c_avx512(crc, p, size);
+}
+
+/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
+ * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__changes *changes,                \
-                                         const lmc__delta_block *block, int streams,               \
-                                         lmc__patch_progress *done)                                \
+                                         const lmc__delta_block *block, const uint8_t *tally,      \
+                                         int streams, lmc__patch_progress *done)                   \
     {                                                                                              \
-        lmc__patch_loop_##isa(dst, changes, block, width, streams, done);                          \
+        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
+        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
+        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
+        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
+        uint16_t places[LMC__PATCH_CHUNK];                                                         \
+        lmc__pending pending;                                                                      \
+        lmc__key_ranges ranges;                                                                    \
+        size_t i, j;                                                                               \
+        pending.place = places;                                                                    \
+        pending.element = elements;                                                                \
+        pending.residual = residuals;                                                              \
+        lmc__set_key_ranges(&ranges, block->grouping);                                             \
+        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
+            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
+                         size = in_strip * width;                                                  \
+            const uint8_t *const base = block->base + i * width;                                   \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
+            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
+                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
+                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
+                                       tally + (i + j) / 64, row, changes, &ranges,                \
+                                       block->grouping->n_classes, width);                         \
+                if (block->subtract)                                                               \
+                    lmc__write_pending_##isa(out + j * width, &pending, width, 1);                 \
+                else lmc__write_pending_##isa(out + j * width, &pending, width, 0);                \
+            }                                                                                      \
+            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
+        }                                                                                          \
+        done->n = n;                                                                               \
     }
 #define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
     LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
@@ -328,17 +428,17 @@ LMC__INLINE_AVX2 void lmc__patch_loop_avx2(uint8_t *dst, const lmc__changes *cha
     TIER static uint32_t lmc__patch_##isa(                                                         \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__changes *changes,     \
         size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
-        lmc__streaming streaming)                                                                  \
+        const uint8_t *tally, lmc__streaming streaming)                                            \
     {                                                                                              \
         const lmc__delta_block block = {base, n, width, subtract, grouping};                       \
         const int streams = streaming.is_on && dst != base;                                        \
         lmc__patch_progress done;                                                                  \
         memset(&done, 0, sizeof done);                                                             \
         switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, streams, &done); break;                   \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, streams, &done); break;                   \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, streams, &done); break;                   \
-        default: lmc__patch_8_##isa(dst, changes, &block, streams, &done);                         \
+        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, streams, &done); break;            \
+        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, streams, &done); break;            \
+        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, streams, &done); break;            \
+        default: lmc__patch_8_##isa(dst, changes, &block, tally, streams, &done);                  \
         }                                                                                          \
         return lmc__patch_rest(k, dst, changes, &block, &done);                                    \
     }

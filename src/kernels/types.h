@@ -184,13 +184,14 @@ typedef struct lmc__kernels {
                    size_t first, size_t n, const lmc__joint *joint);
     uint32_t (*count_classes)(const struct lmc__kernels *k, size_t counts[LMC__MAX_CLASSES],
                               const uint8_t *base, size_t n, unsigned width,
-                              const lmc__grouping *grouping);
+                              const lmc__grouping *grouping, uint8_t *tally);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                       const lmc__changes *changes, size_t n, unsigned width, int subtract,
-                      const lmc__grouping *grouping, lmc__streaming streaming);
+                      const lmc__grouping *grouping, const uint8_t *tally,
+                      lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   int rotate);
