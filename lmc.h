@@ -216,8 +216,8 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
- * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of the
- * decoded bytes.
+ * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of
+ * the decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -9566,7 +9566,7 @@ typedef struct lmc__plan {
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
-    uint16_t magnitudes[LMC__MAGNITUDES]; /* a sample has at most 8192 elements */
+    uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
@@ -10294,8 +10294,8 @@ LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
     return position;
 }
 
-/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s + 0.5
- * is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
+ * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
 {
     unsigned s = 0;
@@ -11078,6 +11078,9 @@ typedef struct lmc__delta {
 /* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
 #define LMC__DEFAULT_CLASSES 6u
 
+/* A delta of which at most one element in so many has changed is sparse. */
+#define LMC__SPARSE_ONE_IN 20u
+
 /* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
  * 0.5 % more than by all 8192. */
 #define LMC__DELTA_SAMPLE_RUN 16u
@@ -11111,12 +11114,45 @@ typedef struct lmc__merging {
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
     unsigned last;          /* the highest magnitude there is */
-    size_t n, total;        /* elements of the block, of the sample */
+    int sparse;             /* changed elements are counted exactly, and coded apart */
+    unsigned width;         /* bytes of an element */
+    size_t n, total;        /* elements of the block, and those that are counted */
     uint64_t bits[256];     /* that class i takes */
     int64_t saved[256];     /* bits, by merging class i with the next one */
     uint8_t first_key[256]; /* of class i */
     uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
 } lmc__merging;
+
+/* c log2 c, in 2^-16 bits. */
+LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
+{
+    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+}
+
+/* Bits that a class takes in a sparse delta, but for what lies within an octave: the places of the
+ * k changed ones of its n elements, and their residuals, as a tree or raw, whichever is shorter.
+ *
+ * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
+ * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
+{
+    const uint32_t n = counts->n, k = n - counts->magnitudes[0];
+    uint64_t places, values, header;
+    unsigned i, highest = 0;
+    if (k == 0) return 8 * 8 + n / 512;
+    places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
+             (uint64_t)k * k / n * 47274;
+    values = (uint64_t)k * lmc__log2(k);
+    for (i = 1; i <= m->last; i++) {
+        if (counts->magnitudes[i] == 0) continue;
+        values -= lmc__min64(values, lmc__log_of_count(m, counts->magnitudes[i]));
+        highest = i;
+    }
+    header = highest < 16 ? 8 * 4 + 4 * highest : 8 * 4 + 4 * 128;
+    values = lmc__min64(((values + values / 64) >> 16) + header, 8 + 8 * (uint64_t)k);
+    return ((places + places / 128) >> 16) + values + 8 * (6 + 2 * (m->width - 1));
+}
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
  * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
@@ -11128,30 +11164,30 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
     unsigned i, n_used = 0;
+    if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+        magnitudes += lmc__log_of_count(m, count);
         n_used += count != 0;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
-/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192
- * elements. */
+/* Adds the counts of a class to those of another. */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
     sum->n += counts->n;
-    for (i = 0; i <= last; i++)
-        sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
+    for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
 }
 
 /* Bits saved by merging class c with the next one: what both take, less what one class of all their
  * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
-    *m->merged = m->classes[c];
+    memcpy(m->merged, &m->classes[c],
+           offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
@@ -11177,6 +11213,68 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
         if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
         if (magnitude > m->last) m->last = magnitude;
     }
+    return within;
+}
+
+/* Counts all changed elements of a block, in place of those of its sample, of which the keys are
+ * kept: the elements of each key are as many as the sample says. Returns the bits that lie within
+ * octaves, and the changed elements; or UINT64_MAX if there are more than `most`. */
+static uint64_t lmc__count_changes(lmc__merging *m, const lmc__block *block, int subtract,
+                                   size_t most, size_t *n_changed)
+{
+    const unsigned width = block->width, bits = 8 * width;
+    const uint64_t lane = width == 8 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
+    const size_t size = block->n * width;
+    uint64_t within = 0;
+    size_t at, k = 0;
+    unsigned key;
+    m->last = 0;
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+    }
+    for (at = 0; at < size; at += 32) {
+        uint64_t changed[4] = {0, 0, 0, 0};
+        unsigned w;
+        if (size - at >= 32) {
+            for (w = 0; w < 4; w++)
+                changed[w] =
+                    lmc__load64(block->src + at + 8 * w) ^ lmc__load64(block->base + at + 8 * w);
+            if ((changed[0] | changed[1] | changed[2] | changed[3]) == 0) continue;
+        } else {
+            uint8_t src[32] = {0}, base[32] = {0};
+            memcpy(src, block->src + at, size - at);
+            memcpy(base, block->base + at, size - at);
+            for (w = 0; w < 4; w++)
+                changed[w] = lmc__load64(src + 8 * w) ^ lmc__load64(base + 8 * w);
+        }
+        for (w = 0; w < 4; w++)
+            while (changed[w]) {
+                const unsigned shift = lmc__lowest_bit(changed[w]) / bits * bits;
+                const size_t i = (at + 8 * w + shift / 8) / width;
+                const uint64_t base = lmc__load_element(block->base, i, width);
+                const uint64_t residual =
+                    lmc__residual(lmc__load_element(block->src, i, width), base, width, subtract);
+                const unsigned magnitude = lmc__magnitude(residual);
+                m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
+                if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
+                if (magnitude > m->last) m->last = magnitude;
+                changed[w] &= ~(lane << shift);
+                if (++k > most) return UINT64_MAX;
+            }
+    }
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        uint32_t sum = 0;
+        unsigned i;
+        for (i = 1; i <= m->last; i++) sum += counts->magnitudes[i];
+        if (counts->n < sum) counts->n = sum;
+        counts->magnitudes[0] = counts->n - sum;
+    }
+    m->total = m->n;
+    m->sparse = 1;
+    *n_changed = k;
     return within;
 }
 
@@ -11211,16 +11309,33 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
  * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
  * thresholds are those of classes 1 on (spec 7.3). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                size_t n, int subtract, unsigned max_classes)
+                                const lmc__block *block, int subtract, unsigned max_classes)
 {
+    const size_t n = block->n;
     lmc__merging m;
     uint64_t within;
+    size_t n_zero = 0, n_changed = n;
     unsigned key, i;
     m.classes = scratch->keys;
     m.merged = &scratch->merged;
     m.n = n;
     m.total = sample->n;
+    m.sparse = 0;
+    m.width = sample->width;
     within = lmc__count_keys(&m, sample, subtract);
+    for (key = 0; key < 256; key++)
+        if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
+    if ((m.total - n_zero) * 16 <= m.total) {
+        const uint64_t exact =
+            lmc__count_changes(&m, block, subtract, n / LMC__SPARSE_ONE_IN, &n_changed);
+        if (exact == UINT64_MAX) within = lmc__count_keys(&m, sample, subtract);
+        else within = exact;
+    }
+    delta->sparse = m.sparse && n_changed > 0;
+    if (n_changed == 0) max_classes = 1;
+    else if (!m.sparse && n_zero * 5 >= m.total * 4)
+        max_classes = max_classes > 8 ? max_classes : 8;
+    else if (m.sparse) max_classes = LMC__MAX_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -11311,6 +11426,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     const size_t total = sample->n;
     size_t i, n_zero = 0;
     unsigned p;
+    if (delta->sparse) return;
     for (i = 0; i < total; i++) {
         const uint64_t residual =
             lmc__residual(lmc__load_element(sample->src, i, width),
@@ -11358,10 +11474,10 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, n, block->rotate, max_classes);
+    lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
         lmc__delta other;
-        lmc__choose_classes(e->scratch, &other, &sample, n, !block->rotate, max_classes);
+        lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
@@ -11420,11 +11536,13 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     unsigned p;
     for (i = 0; i < n; i += 8) {
         const unsigned in_byte = (unsigned)lmc__min(8, n - i);
-        unsigned bits = 0, bit;
-        for (bit = 0; bit < in_byte; bit++) {
-            unsigned any = 0;
-            for (p = 0; p < width; p++) any |= row[p][i + bit];
-            if (!any) continue;
+        uint64_t any = 0;
+        unsigned bits = 0;
+        for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
+        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
+        while (any) {
+            const unsigned bit = lmc__lowest_bit(any) / 8;
+            any &= ~((uint64_t)255 << 8 * bit);
             bits |= 1u << bit;
             for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
             n_kept++;
@@ -11478,7 +11596,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, g->block->level);
+    const enum lmc__choice choice =
+        lmc__choose_list(e, plan, row, n, g->delta->sparse ? LMC_LEVEL_MAX : g->block->level);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     (void)lmc__make_classes(e->k, g);
@@ -11707,8 +11826,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 
 /* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
  * behind the mode byte; *in is moved behind it. */
-static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode, size_t n,
-                                     uint8_t *list)
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
 {
     const unsigned s = (mode - LMC__MASK_GAPS) >> 1, polarity = (mode - LMC__MASK_GAPS) & 1;
     const uint8_t *low, *quotients;
@@ -11790,10 +11909,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its level, and whether the bytes are
- * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
- * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
- * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
+ * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its
+ * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
+ * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
+ * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
+ * (lmc__has_mode).
  *
  * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
@@ -14825,8 +14945,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (log2_block != 0 && (log2_block < 14 || log2_block > 22 ||
-                             log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+        (log2_block != 0 &&
+         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)

@@ -27,8 +27,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 
 /* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
  * behind the mode byte; *in is moved behind it. */
-static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode, size_t n,
-                                     uint8_t *list)
+static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
+                                     size_t n, uint8_t *list)
 {
     const unsigned s = (mode - LMC__MASK_GAPS) >> 1, polarity = (mode - LMC__MASK_GAPS) & 1;
     const uint8_t *low, *quotients;

@@ -58,11 +58,13 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     unsigned p;
     for (i = 0; i < n; i += 8) {
         const unsigned in_byte = (unsigned)lmc__min(8, n - i);
-        unsigned bits = 0, bit;
-        for (bit = 0; bit < in_byte; bit++) {
-            unsigned any = 0;
-            for (p = 0; p < width; p++) any |= row[p][i + bit];
-            if (!any) continue;
+        uint64_t any = 0;
+        unsigned bits = 0;
+        for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
+        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
+        while (any) {
+            const unsigned bit = lmc__lowest_bit(any) / 8;
+            any &= ~((uint64_t)255 << 8 * bit);
             bits |= 1u << bit;
             for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
             n_kept++;
@@ -116,7 +118,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, g->block->level);
+    const enum lmc__choice choice =
+        lmc__choose_list(e, plan, row, n, g->delta->sparse ? LMC_LEVEL_MAX : g->block->level);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     (void)lmc__make_classes(e->k, g);

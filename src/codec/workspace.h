@@ -59,7 +59,7 @@ typedef struct lmc__plan {
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
-    uint16_t magnitudes[LMC__MAGNITUDES]; /* a sample has at most 8192 elements */
+    uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
