@@ -44,7 +44,7 @@
  *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold strip split_root join_root classes group
- *              ungroup grids tiers dispatch
+ *              ungroup changes grids tiers dispatch
  *   codec      dtypes half tree workspace block_header huffman plan sample put_gaps put_list
  *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
  *              get_delta quant_params put_quantised get_quantised get_block
@@ -1433,6 +1433,7 @@ typedef struct lmc__grid {
  *     flatten, unflatten                         flatten.h
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
+ *     rank_changes                               changes.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -1469,6 +1470,9 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
+    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
+                         size_t n, unsigned width, const lmc__grouping *grouping,
+                         const uint32_t *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -7675,6 +7679,248 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 }
 #endif
 
+/* == kernels/changes.h ========================================================================= */
+
+/*
+ * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ *
+ * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
+ * changed; how many, or SIZE_MAX if they are more than `most`. On every tier the same, so it stands
+ * in no table.
+ *
+ * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
+ * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
+ * changed elements. Few elements have changed: what takes time is to count all others, in vectors
+ * as count_classes does. src and base are read exactly. */
+
+#ifndef LMC_NO_ENCODER
+/* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
+ * element. */
+static size_t lmc__list_changes(uint32_t *changed, size_t most, const uint8_t *src,
+                                const uint8_t *base, size_t n, unsigned width)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    const size_t size = n * width;
+    size_t at, n_changed = 0;
+    for (at = 0; at < size; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        if (size - at >= 32) {
+            for (w = 0; w < 4; w++)
+                differ[w] = lmc__load64(src + at + 8 * w) ^ lmc__load64(base + at + 8 * w);
+        } else {
+            uint8_t tail[2][32] = {{0}, {0}};
+            memcpy(tail[0], src + at, size - at);
+            memcpy(tail[1], base + at, size - at);
+            for (w = 0; w < 4; w++)
+                differ[w] = lmc__load64(tail[0] + 8 * w) ^ lmc__load64(tail[1] + 8 * w);
+        }
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned i = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                changed[n_changed++] = (uint32_t)((at + 8 * w) / width + i);
+                differ[w] &= ~(element << i * lane);
+            }
+    }
+    return n_changed;
+}
+
+/* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
+ * and counts[c] of them are of class c. */
+typedef struct lmc__ranking {
+    uint32_t *ranks;
+    const uint32_t *changed;
+    size_t n_changed, next, n;
+    const uint8_t *base;
+    size_t *counts;
+    uint8_t class_of[256];
+} lmc__ranking;
+
+static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                               const uint8_t *base, const lmc__grouping *grouping,
+                               const uint32_t *changed, size_t n_changed)
+{
+    r->ranks = ranks;
+    r->changed = changed;
+    r->n_changed = n_changed;
+    r->next = r->n = 0;
+    r->base = base;
+    r->counts = counts;
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    lmc__set_class_table(r->class_of, grouping);
+}
+
+/* Elements [r->n, n), one by one. This is the definition. */
+static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = r->n; i < n; i++) {
+        const unsigned c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        if (r->next < r->n_changed && r->changed[r->next] == i)
+            r->ranks[r->next++] = (uint32_t)r->counts[c];
+        r->counts[c]++;
+    }
+    r->n = n;
+}
+
+static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                     const uint8_t *base, size_t n, unsigned width,
+                                     const lmc__grouping *grouping, const uint32_t *changed,
+                                     size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+    lmc__rank_rest(&r, n, width);
+}
+
+#if LMC__NEON || LMC__X86
+/* The next step of up to 64 elements, of which m[c] says which are of class c. An element's rank in
+ * its class is that of the step's begin and the ones before it in its class's mask. */
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], size_t step,
+                                unsigned width, unsigned n_classes)
+{
+    size_t j = r->next;
+    unsigned c;
+    for (; j < r->n_changed && r->changed[j] < r->n + step; j++) {
+        const size_t i = r->changed[j];
+        const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
+        c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
+    }
+    r->next = j;
+    for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
+    r->n += step;
+}
+#endif
+
+#if LMC__NEON
+LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
+                                     const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    uint64_t m[LMC__MAX_CLASSES];
+    unsigned p, c, j;
+    lmc__set_highest_neon(highest, grouping);
+    while (r->n + 64 <= n) {
+        uint8x16_t keys[4];
+        uint64_t before = 0;
+        LMC__UNROLL for (j = 0; j < 4; j++)
+        {
+            uint8x16_t b[8];
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_neon(r->base + (r->n + 16 * j) * width + 16 * p);
+            keys[j] = lmc__keys_neon(b, width);
+        }
+        for (c = 0; c < n_classes; c++) {
+            const uint64_t up_to = vget_lane_u64(
+                vreinterpret_u64_u8(lmc__collect_neon(
+                    vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
+                    vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
+                0);
+            m[c] = up_to & ~before;
+            before = up_to;
+        }
+        lmc__rank_step(r, m, 64, width, n_classes);
+    }
+}
+
+static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                   const uint8_t *base, size_t n, unsigned width,
+                                   const lmc__grouping *grouping, const uint32_t *changed,
+                                   size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    lmc__rank_rest(&r, n, width);
+}
+#endif
+
+#if LMC__X86
+LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
+                                          const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    __m256i highest[LMC__MAX_CLASSES];
+    uint64_t m[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_avx2(highest, grouping);
+    while (r->n + 32 <= n) {
+        uint32_t before = 0;
+        __m256i b[8], keys;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(r->base + r->n * width + 32 * p);
+        keys = lmc__keys_avx2(b, width);
+        for (c = 0; c < n_classes; c++) {
+            const uint32_t up_to =
+                (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
+            m[c] = up_to & ~before;
+            before = up_to;
+        }
+        lmc__rank_step(r, m, 32, width, n_classes);
+    }
+}
+
+LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                             const uint8_t *base, size_t n, unsigned width,
+                                             const lmc__grouping *grouping,
+                                             const uint32_t *changed, size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+#define LMC__CALL(w) lmc__rank_loop_avx2(&r, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    lmc__rank_rest(&r, n, width);
+}
+
+/* A comparison gives the elements above a class: those of the class are above the one before, and
+ * not above it. */
+LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
+                                              const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    __m512i highest[LMC__MAX_CLASSES];
+    uint64_t m[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    while (r->n + 64 <= n) {
+        uint64_t here = ~(uint64_t)0;
+        __m512i b[8], keys;
+        lmc__touch_ahead(r->base, r->n * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(r->base + r->n * width + 64 * p);
+        keys = lmc__keys_avx512(b, width);
+        for (c = 0; c < n_classes; c++) {
+            const uint64_t above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
+            m[c] = here & ~above;
+            here = above;
+        }
+        lmc__rank_step(r, m, 64, width, n_classes);
+    }
+}
+
+LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                                 const uint8_t *base, size_t n, unsigned width,
+                                                 const lmc__grouping *grouping,
+                                                 const uint32_t *changed, size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+#define LMC__CALL(w) lmc__rank_loop_avx512(&r, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    lmc__rank_rest(&r, n, width);
+}
+#endif
+#endif /* LMC_NO_ENCODER */
+
 /* == kernels/grids.h =========================================================================== */
 
 /*
@@ -8895,7 +9141,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root)                                                             \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa,
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root)
 #endif
@@ -8969,6 +9215,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+    lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
 };
@@ -9552,6 +9799,13 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
 }
 
 #ifndef LMC_NO_ENCODER
+/* Room for n numbers, or NULL. They are aligned. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
 /* How to code a list as a tree. */
 typedef struct lmc__plan {
     uint8_t lengths[256];   /* of the codes of symbols; 0: none */
@@ -9988,6 +10242,34 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
+/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
+ * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
+ * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
+ * more. */
+static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
+{
+    uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
+    uint32_t coded = 0;
+    unsigned s, first = 0, last = 255;
+    while (counts[first] == 0) first++;
+    for (s = first; s < 256; s++) {
+        const uint32_t count = counts[s];
+        uint32_t escaped;
+        uint64_t bits;
+        if (count == 0) continue;
+        coded += count;
+        sum_log += (uint64_t)count * lmc__log2(count);
+        escaped = total - coded;
+        bits = (uint64_t)total * lmc__log2(total) - sum_log;
+        if (escaped) bits += escaped * ((uint64_t)(9u << 16) - lmc__log2(escaped));
+        bits += (uint64_t)(s - first) << 18;
+        if (bits >= best) continue;
+        best = bits;
+        last = s;
+    }
+    return last;
+}
+
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
  * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
@@ -10010,7 +10292,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
                                           uint32_t total, size_t n)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped;
+    uint32_t weights[256], escaped, above = 0;
     uint8_t lengths[256];
     uint64_t bits = 0;
     unsigned n_symbols = 0, n_kept, n_leaves, i, s;
@@ -10027,9 +10309,16 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         return LMC__CHOOSE_CONSTANT;
     }
     if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
+    if (!sampled && n_symbols > 2) {
+        const unsigned last = lmc__choose_last(counts, total);
+        for (s = last + 1; s < 256; s++) above += counts[s];
+        for (i = n_symbols, n_symbols = 0, s = 0; s < i; s++)
+            if (255 - (order[s] & 255) <= last) order[n_symbols++] = order[s];
+    }
     lmc__sort_descending(order, n_symbols);
     n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
-    has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
+    escaped += above;
+    has_escape = escaped || (sampled && n_symbols < 256) || n_symbols == 1;
     n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
     for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
     if (has_escape) {
@@ -10377,6 +10666,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
  *   2  it looks as if it pays: the inequality                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
+ *      and than its gaps                                       lmc__put_mask
  *
  * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
  * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
@@ -10442,56 +10732,56 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
+/* Masks of more bits than this are gaps only if one bit in 32 is the rarer one, or fewer: gaps
+ * would be no smaller than a tree, and each takes time. */
+#define LMC__SMALL_MASK ((size_t)1 << 15)
+
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested (spec 8.3). That the stack has no room for the
- * three lists cannot happen (workspace.h); if it did, the mask would be raw, which is as right. */
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
+ * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
+ * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
-    const size_t size = (n + 7) / 8;
-    uint8_t *const mode = e->out;
-    if (nesting == 0 && lmc__min(ones, n - ones) - 1 < n / 32) {
-        const unsigned polarity = ones > n - ones;
-        const size_t k = lmc__min(ones, n - ones);
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t coded = lmc__count_gaps(mask, n, k, polarity, s);
-        uint8_t *const top = e->stack.top;
-        uint8_t *const code = coded < size ? lmc__push_list(&e->stack, coded) : NULL;
+    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
+    const unsigned polarity = ones > n - ones;
+    uint8_t *const mode = e->out, *const top = e->stack.top;
+    const uint8_t *best = mask;
+    size_t best_size = size;
+    unsigned best_mode = 0;
+    if (nesting == 0 && rarer && (rarer <= n / 32 || (n <= LMC__SMALL_MASK && rarer <= n / 3))) {
+        const unsigned s = lmc__choose_gap_shift(n, rarer);
+        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
+        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
         if (code) {
-            lmc__put_gaps(code, coded, mask, n, k, polarity, s);
-            e->stack.top = top;
-            if (coded + 1 > (size_t)(e->end - mode)) return 0;
-            mode[0] = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
-            memcpy(mode + 1, code, coded);
-            e->out += coded + 1;
-            return 1;
+            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
+            best = code;
+            best_size = coded;
+            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if (lmc__is_worth_nesting(n, ones)) {
-        const unsigned polarity = ones > n - ones;
-        const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);
-        uint8_t *const top = e->stack.top;
+    if ((best_mode == 0 || rarer > n / 32) && lmc__is_worth_nesting(n, ones)) {
+        const unsigned level = lmc__choose_level(rarer, n);
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
         uint8_t *const code = lmc__push_list(&e->stack, size);
         const size_t coded =
             code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
                  : size;
-        e->stack.top = top;
-        if (coded < size) {
-            if (coded + 1 > (size_t)(e->end - mode)) return 0;
-            mode[0] = (uint8_t)(1 + 2 * level + polarity);
-            memcpy(mode + 1, code, coded);
-            e->out += coded + 1;
-            return 1;
+        if (coded < best_size) {
+            best = code;
+            best_size = coded;
+            best_mode = 1 + 2 * level + polarity;
         }
     }
-    if (size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = 0;
-    if (mask != mode + 1) memcpy(mode + 1, mask, size);
-    e->out += size + 1;
+    e->stack.top = top;
+    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
+    mode[0] = (uint8_t)best_mode;
+    if (best != mode + 1) memcpy(mode + 1, best, best_size);
+    e->out += best_size + 1;
     return 1;
 }
 
@@ -11064,9 +11354,17 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
+/* Which elements have changed, where they are so few that they are listed: then the sample's counts
+ * are replaced by those of all of them, and what is coded is made from this list. */
+typedef struct lmc__changes {
+    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    size_t n;
+} lmc__changes;
+
 /* How to code a block against its prediction. bits is compared with what coding without it is
  * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
+    lmc__changes changes;
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
     int sparse;    /* which elements have changed is a mask, and only they are coded */
@@ -11129,8 +11427,49 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
     return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
 }
 
-/* Bits that a class takes in a sparse delta, but for what lies within an octave: the places of the
- * k changed ones of its n elements, and their residuals, as a tree or raw, whichever is shorter.
+/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
+ *
+ * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
+ * others; or a tree of all, in which the bits within an octave are as they are. The planes above
+ * are constant, if nothing is above 255; else most of their bytes are zero. */
+static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
+{
+    uint64_t small = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
+    uint32_t n_large = 0, n_high = 0;
+    unsigned i, last_small = 1, last = 1;
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        if (i < 16) {
+            small += lmc__log_of_count(m, count);
+            last_small = i;
+            continue;
+        }
+        large += lmc__log_of_count(m, count);
+        n_large += count;
+        if (i >= 24) n_high += count;
+        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    all = (uint64_t)k * lmc__log2(k);
+    escape = all - lmc__min64(all, small + lmc__log_of_count(m, n_large));
+    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_small;
+    tree = all - lmc__min64(all, small + large);
+    tree = (tree >> 16) + within + 32 +
+           4 * (last < 16   ? last
+                : last < 24 ? 16u << (last - 14) / 2
+                            : 256);
+    above = 16;
+    if (n_high) {
+        above =
+            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
+        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
+    }
+    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
+}
+
+/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
+ * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
@@ -11138,20 +11477,11 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places, values, header;
-    unsigned i, highest = 0;
+    uint64_t places;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    values = (uint64_t)k * lmc__log2(k);
-    for (i = 1; i <= m->last; i++) {
-        if (counts->magnitudes[i] == 0) continue;
-        values -= lmc__min64(values, lmc__log_of_count(m, counts->magnitudes[i]));
-        highest = i;
-    }
-    header = highest < 16 ? 8 * 4 + 4 * highest : 8 * 4 + 4 * 128;
-    values = lmc__min64(((values + values / 64) >> 16) + header, 8 + 8 * (uint64_t)k);
-    return ((places + places / 128) >> 16) + values + 8 * (6 + 2 * (m->width - 1));
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
 }
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
@@ -11216,66 +11546,36 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Counts all changed elements of a block, in place of those of its sample, of which the keys are
- * kept: the elements of each key are as many as the sample says. Returns the bits that lie within
- * octaves, and the changed elements; or UINT64_MAX if there are more than `most`. */
-static uint64_t lmc__count_changes(lmc__merging *m, const lmc__block *block, int subtract,
-                                   size_t most, size_t *n_changed)
+/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
+ * are kept: the elements of each key are as many as the sample says. */
+static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
+                               const lmc__changes *changes, int subtract)
 {
-    const unsigned width = block->width, bits = 8 * width;
-    const uint64_t lane = width == 8 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
-    const size_t size = block->n * width;
-    uint64_t within = 0;
-    size_t at, k = 0;
-    unsigned key;
+    const unsigned width = block->width;
+    size_t j;
+    unsigned key, i;
     m->last = 0;
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
         counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
         memset(counts->magnitudes, 0, sizeof counts->magnitudes);
     }
-    for (at = 0; at < size; at += 32) {
-        uint64_t changed[4] = {0, 0, 0, 0};
-        unsigned w;
-        if (size - at >= 32) {
-            for (w = 0; w < 4; w++)
-                changed[w] =
-                    lmc__load64(block->src + at + 8 * w) ^ lmc__load64(block->base + at + 8 * w);
-            if ((changed[0] | changed[1] | changed[2] | changed[3]) == 0) continue;
-        } else {
-            uint8_t src[32] = {0}, base[32] = {0};
-            memcpy(src, block->src + at, size - at);
-            memcpy(base, block->base + at, size - at);
-            for (w = 0; w < 4; w++)
-                changed[w] = lmc__load64(src + 8 * w) ^ lmc__load64(base + 8 * w);
-        }
-        for (w = 0; w < 4; w++)
-            while (changed[w]) {
-                const unsigned shift = lmc__lowest_bit(changed[w]) / bits * bits;
-                const size_t i = (at + 8 * w + shift / 8) / width;
-                const uint64_t base = lmc__load_element(block->base, i, width);
-                const uint64_t residual =
-                    lmc__residual(lmc__load_element(block->src, i, width), base, width, subtract);
-                const unsigned magnitude = lmc__magnitude(residual);
-                m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
-                if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
-                if (magnitude > m->last) m->last = magnitude;
-                changed[w] &= ~(lane << shift);
-                if (++k > most) return UINT64_MAX;
-            }
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
+        const uint64_t residual = lmc__residual(
+            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const unsigned magnitude = lmc__magnitude(residual);
+        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
+        if (magnitude > m->last) m->last = magnitude;
     }
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        uint32_t sum = 0;
-        unsigned i;
-        for (i = 1; i <= m->last; i++) sum += counts->magnitudes[i];
-        if (counts->n < sum) counts->n = sum;
-        counts->magnitudes[0] = counts->n - sum;
+        uint32_t n_changed = 0;
+        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
+        if (counts->n < n_changed) counts->n = n_changed;
+        counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
-    m->sparse = 1;
-    *n_changed = k;
-    return within;
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
@@ -11314,28 +11614,24 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     const size_t n = block->n;
     lmc__merging m;
     uint64_t within;
-    size_t n_zero = 0, n_changed = n;
+    const lmc__changes *const changes = &delta->changes;
+    size_t n_zero = 0;
     unsigned key, i;
     m.classes = scratch->keys;
     m.merged = &scratch->merged;
     m.n = n;
     m.total = sample->n;
-    m.sparse = 0;
     m.width = sample->width;
     within = lmc__count_keys(&m, sample, subtract);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    if ((m.total - n_zero) * 16 <= m.total) {
-        const uint64_t exact =
-            lmc__count_changes(&m, block, subtract, n / LMC__SPARSE_ONE_IN, &n_changed);
-        if (exact == UINT64_MAX) within = lmc__count_keys(&m, sample, subtract);
-        else within = exact;
+    m.sparse = changes->place != NULL;
+    if (m.sparse) {
+        lmc__count_changes(&m, block, changes, subtract);
+        within = 0; /* classes count it */
     }
-    delta->sparse = m.sparse && n_changed > 0;
-    if (n_changed == 0) max_classes = 1;
-    else if (!m.sparse && n_zero * 5 >= m.total * 4)
-        max_classes = max_classes > 8 ? max_classes : 8;
-    else if (m.sparse) max_classes = LMC__MAX_CLASSES;
+    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    else if (n_zero * 5 >= m.total * 4 && max_classes < 8) max_classes = 8;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -11357,6 +11653,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->subtract = subtract;
+    delta->sparse = m.sparse && changes->n > 0;
     delta->bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
 }
@@ -11444,6 +11741,24 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
+/* Lists what has changed, to `place`, if the sample says that it is little. */
+static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
+                                      const lmc__block *sample)
+{
+    lmc__changes changes = {NULL, 0};
+    size_t i, n_changed = 0;
+    for (i = 0; i < sample->n; i++)
+        n_changed += lmc__load_element(sample->src, i, sample->width) !=
+                     lmc__load_element(sample->base, i, sample->width);
+    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
+    n_changed = lmc__list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
+                                  block->n, block->width);
+    if (n_changed == SIZE_MAX) return changes;
+    changes.place = place;
+    changes.n = n_changed;
+    return changes;
+}
+
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
  * more; or only trying both ways will tell. put_block.h does what it says.
  *
@@ -11466,22 +11781,25 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
+    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
+    uint8_t *const behind_list = e->stack.top;
     uint64_t direct;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
+    delta->changes = lmc__list_changed(place, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
-        lmc__delta other;
+        lmc__delta other = *delta;
         lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = top;
+    e->stack.top = delta->changes.place ? behind_list : top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
     if (is_max) return LMC__EITHER;
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
@@ -11513,6 +11831,7 @@ typedef struct lmc__grouped {
     const lmc__delta *delta;
     lmc__classes lists;
     uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -11552,6 +11871,43 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
+/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
+static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    size_t j;
+    memset(g->n_coded, 0, sizeof g->n_coded);
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        g->n_coded[class_of[lmc__key(base, block->width)]]++;
+    }
+}
+
+/* The lists and masks of a delta whose changes are listed: nothing else is looked at. */
+static void lmc__make_changed(lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const unsigned width = block->width;
+    size_t next[LMC__MAX_CLASSES] = {0}, j;
+    uint8_t class_of[256];
+    unsigned c, p;
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (c = 0; c < g->delta->grouping.n_classes; c++) memset(g->masks[c], 0, (g->n_of[c] + 7) / 8);
+    for (j = 0; j < changes->n; j++) {
+        const size_t i = changes->place[j], rank = g->ranks[j];
+        const uint64_t base = lmc__load_element(block->base, i, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        c = class_of[lmc__key(base, width)];
+        g->masks[c][rank / 8] |= (uint8_t)(1u << (rank & 7));
+        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
+        next[c]++;
+    }
+}
+
 /* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
  * are written where they stand in the payload, also when the lists are made again: the same
  * bytes. */
@@ -11559,9 +11915,14 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const uint32_t crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                                  g->delta->subtract, grouping);
+    uint32_t crc;
     unsigned c;
+    if (g->ranks) {
+        lmc__make_changed(g);
+        return k->crc32c(0, block->src, block->n * block->width);
+    }
+    crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                   g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
         g->n_coded[c] = g->n_of[c];
         if (g->delta->sparse) lmc__drop_zeros(g, c);
@@ -11578,7 +11939,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
-            if ((g->lists.row[c][p] = lmc__push_list(&e->stack, g->n_of[c])) == NULL) return 0;
+            if ((g->lists.row[c][p] =
+                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                return 0;
         if (g->delta->sparse &&
             (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
             return 0;
@@ -11628,7 +11991,19 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
+    g.ranks = NULL;
+    if (delta->sparse && delta->changes.place) {
+        uint8_t class_of[256];
+        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
+        if (!g.ranks) return 0;
+        lmc__count_changed(&g, class_of);
+        crcs->base = e->k->crc32c(0, block->base, n * block->width);
+        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
+                           delta->changes.place, delta->changes.n);
+    } else {
+        crcs->base =
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
+    }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */

@@ -5,6 +5,7 @@
 #include "kernels/count.h"
 #include "kernels/classes.h"
 #include "kernels/group.h"
+#include "kernels/changes.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
@@ -24,9 +25,17 @@
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
+/* Which elements have changed, where they are so few that they are listed: then the sample's counts
+ * are replaced by those of all of them, and what is coded is made from this list. */
+typedef struct lmc__changes {
+    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    size_t n;
+} lmc__changes;
+
 /* How to code a block against its prediction. bits is compared with what coding without it is
  * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
+    lmc__changes changes;
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
     int sparse;    /* which elements have changed is a mask, and only they are coded */
@@ -89,8 +98,49 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
     return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
 }
 
-/* Bits that a class takes in a sparse delta, but for what lies within an octave: the places of the
- * k changed ones of its n elements, and their residuals, as a tree or raw, whichever is shorter.
+/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
+ *
+ * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
+ * others; or a tree of all, in which the bits within an octave are as they are. The planes above
+ * are constant, if nothing is above 255; else most of their bytes are zero. */
+static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
+{
+    uint64_t small = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
+    uint32_t n_large = 0, n_high = 0;
+    unsigned i, last_small = 1, last = 1;
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        if (i < 16) {
+            small += lmc__log_of_count(m, count);
+            last_small = i;
+            continue;
+        }
+        large += lmc__log_of_count(m, count);
+        n_large += count;
+        if (i >= 24) n_high += count;
+        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    all = (uint64_t)k * lmc__log2(k);
+    escape = all - lmc__min64(all, small + lmc__log_of_count(m, n_large));
+    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_small;
+    tree = all - lmc__min64(all, small + large);
+    tree = (tree >> 16) + within + 32 +
+           4 * (last < 16   ? last
+                : last < 24 ? 16u << (last - 14) / 2
+                            : 256);
+    above = 16;
+    if (n_high) {
+        above =
+            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
+        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
+    }
+    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
+}
+
+/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
+ * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
@@ -98,20 +148,11 @@ LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places, values, header;
-    unsigned i, highest = 0;
+    uint64_t places;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    values = (uint64_t)k * lmc__log2(k);
-    for (i = 1; i <= m->last; i++) {
-        if (counts->magnitudes[i] == 0) continue;
-        values -= lmc__min64(values, lmc__log_of_count(m, counts->magnitudes[i]));
-        highest = i;
-    }
-    header = highest < 16 ? 8 * 4 + 4 * highest : 8 * 4 + 4 * 128;
-    values = lmc__min64(((values + values / 64) >> 16) + header, 8 + 8 * (uint64_t)k);
-    return ((places + places / 128) >> 16) + values + 8 * (6 + 2 * (m->width - 1));
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
 }
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
@@ -176,66 +217,36 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
     return within;
 }
 
-/* Counts all changed elements of a block, in place of those of its sample, of which the keys are
- * kept: the elements of each key are as many as the sample says. Returns the bits that lie within
- * octaves, and the changed elements; or UINT64_MAX if there are more than `most`. */
-static uint64_t lmc__count_changes(lmc__merging *m, const lmc__block *block, int subtract,
-                                   size_t most, size_t *n_changed)
+/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
+ * are kept: the elements of each key are as many as the sample says. */
+static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
+                               const lmc__changes *changes, int subtract)
 {
-    const unsigned width = block->width, bits = 8 * width;
-    const uint64_t lane = width == 8 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
-    const size_t size = block->n * width;
-    uint64_t within = 0;
-    size_t at, k = 0;
-    unsigned key;
+    const unsigned width = block->width;
+    size_t j;
+    unsigned key, i;
     m->last = 0;
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
         counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
         memset(counts->magnitudes, 0, sizeof counts->magnitudes);
     }
-    for (at = 0; at < size; at += 32) {
-        uint64_t changed[4] = {0, 0, 0, 0};
-        unsigned w;
-        if (size - at >= 32) {
-            for (w = 0; w < 4; w++)
-                changed[w] =
-                    lmc__load64(block->src + at + 8 * w) ^ lmc__load64(block->base + at + 8 * w);
-            if ((changed[0] | changed[1] | changed[2] | changed[3]) == 0) continue;
-        } else {
-            uint8_t src[32] = {0}, base[32] = {0};
-            memcpy(src, block->src + at, size - at);
-            memcpy(base, block->base + at, size - at);
-            for (w = 0; w < 4; w++)
-                changed[w] = lmc__load64(src + 8 * w) ^ lmc__load64(base + 8 * w);
-        }
-        for (w = 0; w < 4; w++)
-            while (changed[w]) {
-                const unsigned shift = lmc__lowest_bit(changed[w]) / bits * bits;
-                const size_t i = (at + 8 * w + shift / 8) / width;
-                const uint64_t base = lmc__load_element(block->base, i, width);
-                const uint64_t residual =
-                    lmc__residual(lmc__load_element(block->src, i, width), base, width, subtract);
-                const unsigned magnitude = lmc__magnitude(residual);
-                m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
-                if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
-                if (magnitude > m->last) m->last = magnitude;
-                changed[w] &= ~(lane << shift);
-                if (++k > most) return UINT64_MAX;
-            }
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
+        const uint64_t residual = lmc__residual(
+            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const unsigned magnitude = lmc__magnitude(residual);
+        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
+        if (magnitude > m->last) m->last = magnitude;
     }
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        uint32_t sum = 0;
-        unsigned i;
-        for (i = 1; i <= m->last; i++) sum += counts->magnitudes[i];
-        if (counts->n < sum) counts->n = sum;
-        counts->magnitudes[0] = counts->n - sum;
+        uint32_t n_changed = 0;
+        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
+        if (counts->n < n_changed) counts->n = n_changed;
+        counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
-    m->sparse = 1;
-    *n_changed = k;
-    return within;
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
@@ -274,28 +285,24 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     const size_t n = block->n;
     lmc__merging m;
     uint64_t within;
-    size_t n_zero = 0, n_changed = n;
+    const lmc__changes *const changes = &delta->changes;
+    size_t n_zero = 0;
     unsigned key, i;
     m.classes = scratch->keys;
     m.merged = &scratch->merged;
     m.n = n;
     m.total = sample->n;
-    m.sparse = 0;
     m.width = sample->width;
     within = lmc__count_keys(&m, sample, subtract);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    if ((m.total - n_zero) * 16 <= m.total) {
-        const uint64_t exact =
-            lmc__count_changes(&m, block, subtract, n / LMC__SPARSE_ONE_IN, &n_changed);
-        if (exact == UINT64_MAX) within = lmc__count_keys(&m, sample, subtract);
-        else within = exact;
+    m.sparse = changes->place != NULL;
+    if (m.sparse) {
+        lmc__count_changes(&m, block, changes, subtract);
+        within = 0; /* classes count it */
     }
-    delta->sparse = m.sparse && n_changed > 0;
-    if (n_changed == 0) max_classes = 1;
-    else if (!m.sparse && n_zero * 5 >= m.total * 4)
-        max_classes = max_classes > 8 ? max_classes : 8;
-    else if (m.sparse) max_classes = LMC__MAX_CLASSES;
+    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    else if (n_zero * 5 >= m.total * 4 && max_classes < 8) max_classes = 8;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -317,6 +324,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->subtract = subtract;
+    delta->sparse = m.sparse && changes->n > 0;
     delta->bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
 }
@@ -404,6 +412,24 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
+/* Lists what has changed, to `place`, if the sample says that it is little. */
+static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
+                                      const lmc__block *sample)
+{
+    lmc__changes changes = {NULL, 0};
+    size_t i, n_changed = 0;
+    for (i = 0; i < sample->n; i++)
+        n_changed += lmc__load_element(sample->src, i, sample->width) !=
+                     lmc__load_element(sample->base, i, sample->width);
+    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
+    n_changed = lmc__list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
+                                  block->n, block->width);
+    if (n_changed == SIZE_MAX) return changes;
+    changes.place = place;
+    changes.n = n_changed;
+    return changes;
+}
+
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
  * more; or only trying both ways will tell. put_block.h does what it says.
  *
@@ -426,22 +452,25 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
+    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
+    uint8_t *const behind_list = e->stack.top;
     uint64_t direct;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
+    delta->changes = lmc__list_changed(place, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
-        lmc__delta other;
+        lmc__delta other = *delta;
         lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = top;
+    e->stack.top = delta->changes.place ? behind_list : top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
     if (is_max) return LMC__EITHER;
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;

@@ -6,6 +6,7 @@
 #include "kernels/count.h"
 #include "kernels/classes.h"
 #include "kernels/group.h"
+#include "kernels/changes.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
@@ -35,6 +36,7 @@ typedef struct lmc__grouped {
     const lmc__delta *delta;
     lmc__classes lists;
     uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -74,6 +76,43 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
+/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
+static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    size_t j;
+    memset(g->n_coded, 0, sizeof g->n_coded);
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        g->n_coded[class_of[lmc__key(base, block->width)]]++;
+    }
+}
+
+/* The lists and masks of a delta whose changes are listed: nothing else is looked at. */
+static void lmc__make_changed(lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const unsigned width = block->width;
+    size_t next[LMC__MAX_CLASSES] = {0}, j;
+    uint8_t class_of[256];
+    unsigned c, p;
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (c = 0; c < g->delta->grouping.n_classes; c++) memset(g->masks[c], 0, (g->n_of[c] + 7) / 8);
+    for (j = 0; j < changes->n; j++) {
+        const size_t i = changes->place[j], rank = g->ranks[j];
+        const uint64_t base = lmc__load_element(block->base, i, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        c = class_of[lmc__key(base, width)];
+        g->masks[c][rank / 8] |= (uint8_t)(1u << (rank & 7));
+        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
+        next[c]++;
+    }
+}
+
 /* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
  * are written where they stand in the payload, also when the lists are made again: the same
  * bytes. */
@@ -81,9 +120,14 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const uint32_t crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                                  g->delta->subtract, grouping);
+    uint32_t crc;
     unsigned c;
+    if (g->ranks) {
+        lmc__make_changed(g);
+        return k->crc32c(0, block->src, block->n * block->width);
+    }
+    crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                   g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
         g->n_coded[c] = g->n_of[c];
         if (g->delta->sparse) lmc__drop_zeros(g, c);
@@ -100,7 +144,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
-            if ((g->lists.row[c][p] = lmc__push_list(&e->stack, g->n_of[c])) == NULL) return 0;
+            if ((g->lists.row[c][p] =
+                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                return 0;
         if (g->delta->sparse &&
             (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
             return 0;
@@ -150,7 +196,19 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
+    g.ranks = NULL;
+    if (delta->sparse && delta->changes.place) {
+        uint8_t class_of[256];
+        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
+        if (!g.ranks) return 0;
+        lmc__count_changed(&g, class_of);
+        crcs->base = e->k->crc32c(0, block->base, n * block->width);
+        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
+                           delta->changes.place, delta->changes.n);
+    } else {
+        crcs->base =
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping);
+    }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */

@@ -45,6 +45,13 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
 }
 
 #ifndef LMC_NO_ENCODER
+/* Room for n numbers, or NULL. They are aligned. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
 /* How to code a list as a tree. */
 typedef struct lmc__plan {
     uint8_t lengths[256];   /* of the codes of symbols; 0: none */
