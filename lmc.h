@@ -7816,11 +7816,11 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             keys[j] = lmc__keys_neon(b, width);
         }
         for (c = 0; c < n_classes; c++) {
-            const uint64_t up_to = vget_lane_u64(
-                vreinterpret_u64_u8(lmc__collect_neon(
-                    vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
-                    vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
-                0);
+            const uint64_t up_to =
+                vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(
+                                  vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
+                                  vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
+                              0);
             m[c] = up_to & ~before;
             before = up_to;
         }
@@ -7869,8 +7869,8 @@ LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned wi
 
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
-                                             const lmc__grouping *grouping,
-                                             const uint32_t *changed, size_t n_changed)
+                                             const lmc__grouping *grouping, const uint32_t *changed,
+                                             size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -10732,9 +10732,17 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* Masks of more bits than this are gaps only if one bit in 32 is the rarer one, or fewer: gaps
- * would be no smaller than a tree, and each takes time. */
-#define LMC__SMALL_MASK ((size_t)1 << 15)
+/* Where a mask may be gaps: if one bit in 2^rare_shift is the rarer one, or fewer, or if it has few
+ * bits. Gaps are read one by one, some nanoseconds each, where trees are read in vectors. So the
+ * masks of a tree, of which dense blocks are made, are gaps only where that gains most. The masks
+ * of a sparse block's classes are gaps nearly always: what has changed is wanted one by one there.
+ */
+typedef struct lmc__gap_limits {
+    unsigned rare_shift;
+    size_t small;
+} lmc__gap_limits;
+static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
+                             lmc__class_gaps = {4, (size_t)1 << 15};
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
@@ -10744,7 +10752,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones)
+                         size_t ones, lmc__gap_limits gaps)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     const unsigned polarity = ones > n - ones;
@@ -10752,7 +10760,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     const uint8_t *best = mask;
     size_t best_size = size;
     unsigned best_mode = 0;
-    if (nesting == 0 && rarer && (rarer <= n / 32 || (n <= LMC__SMALL_MASK && rarer <= n / 3))) {
+    const int is_rare = rarer <= n >> gaps.rare_shift;
+    if (nesting == 0 && rarer && (is_rare || (n <= gaps.small && rarer <= n / 3))) {
         const unsigned s = lmc__choose_gap_shift(n, rarer);
         const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
         uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
@@ -10763,7 +10772,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if ((best_mode == 0 || rarer > n / 32) && lmc__is_worth_nesting(n, ones)) {
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
         const unsigned level = lmc__choose_level(rarer, n);
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
@@ -10788,10 +10797,10 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 /* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
  * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones)
+                              size_t ones, lmc__gap_limits gaps)
 {
     const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, gaps);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
@@ -10818,7 +10827,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right) &&
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, lmc__tree_gaps) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }
@@ -11373,7 +11382,10 @@ typedef struct lmc__delta {
                       smaller */
 } lmc__delta;
 
-/* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
+/* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
+ * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
+ * delta has as many as pay. */
+#define LMC__MORE_CLASSES 8u
 #define LMC__DEFAULT_CLASSES 6u
 
 /* A delta of which at most one element in so many has changed is sparse. */
@@ -11613,7 +11625,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 {
     const size_t n = block->n;
     lmc__merging m;
-    uint64_t within;
+    uint64_t within, total_bits;
     const lmc__changes *const changes = &delta->changes;
     size_t n_zero = 0;
     unsigned key, i;
@@ -11631,7 +11643,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (n_zero * 5 >= m.total * 4 && max_classes < 8) max_classes = 8;
+    else if (n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
+        max_classes = LMC__MORE_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -11642,11 +11655,17 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         m.n_classes++;
     }
     for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
+    total_bits = within * n / m.total;
+    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > 1) {
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < 0 && m.n_classes <= max_classes) break;
+        if (m.saved[best] < 0 &&
+            (m.n_classes <= max_classes ||
+             (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
+            break;
+        total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
     }
     delta->grouping.n_classes = m.n_classes;
@@ -11654,8 +11673,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->subtract = subtract;
     delta->sparse = m.sparse && changes->n > 0;
-    delta->bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
+    delta->bits = total_bits;
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
@@ -12009,7 +12027,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.lists.row[0][p] = e->out; /* made in their place */
     crcs->content = lmc__make_classes(e->k, &g);
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c])) return 0;
+        if (g.n_of[c] &&
+            !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c], lmc__class_gaps))
+            return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)
@@ -12026,7 +12046,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * elements, so a block is never larger than lmc_bound_block says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    which way                             this file
+ *     lmc__encode_payload    at level max, or as by default        this file
+ *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
@@ -12096,8 +12117,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *     EITHER     2, 3                                                in between; or level max
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
-static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                size_t cap, const lmc__block *block)
+static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                 size_t cap, const lmc__block *block)
 {
     lmc__delta delta;
     const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
@@ -12111,6 +12132,26 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     if (verdict == LMC__DIRECT || best <= too_small) return;
     if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
+}
+
+/* Level max makes most blocks smaller than the default does, but is not sure to: where it counts
+ * more, the default may have been lucky with less. So both are tried, and what is the smaller one
+ * stays. */
+static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                size_t cap, const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block by_default = *block;
+    size_t best;
+    by_default.level = LMC_LEVEL_DEFAULT;
+    lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    e->stack.top = top;
+    if (block->level != LMC_LEVEL_MAX) return;
+    best = coding->payload_size;
+    lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
+    e->stack.top = top;
+    if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    e->stack.top = top;
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments

@@ -44,7 +44,10 @@ typedef struct lmc__delta {
                       smaller */
 } lmc__delta;
 
-/* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
+/* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
+ * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
+ * delta has as many as pay. */
+#define LMC__MORE_CLASSES 8u
 #define LMC__DEFAULT_CLASSES 6u
 
 /* A delta of which at most one element in so many has changed is sparse. */
@@ -284,7 +287,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
 {
     const size_t n = block->n;
     lmc__merging m;
-    uint64_t within;
+    uint64_t within, total_bits;
     const lmc__changes *const changes = &delta->changes;
     size_t n_zero = 0;
     unsigned key, i;
@@ -302,7 +305,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (n_zero * 5 >= m.total * 4 && max_classes < 8) max_classes = 8;
+    else if (n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
+        max_classes = LMC__MORE_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -313,11 +317,17 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         m.n_classes++;
     }
     for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
+    total_bits = within * n / m.total;
+    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > 1) {
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < 0 && m.n_classes <= max_classes) break;
+        if (m.saved[best] < 0 &&
+            (m.n_classes <= max_classes ||
+             (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
+            break;
+        total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
     }
     delta->grouping.n_classes = m.n_classes;
@@ -325,8 +335,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->subtract = subtract;
     delta->sparse = m.sparse && changes->n > 0;
-    delta->bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
+    delta->bits = total_bits;
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its

@@ -106,9 +106,17 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* Masks of more bits than this are gaps only if one bit in 32 is the rarer one, or fewer: gaps
- * would be no smaller than a tree, and each takes time. */
-#define LMC__SMALL_MASK ((size_t)1 << 15)
+/* Where a mask may be gaps: if one bit in 2^rare_shift is the rarer one, or fewer, or if it has few
+ * bits. Gaps are read one by one, some nanoseconds each, where trees are read in vectors. So the
+ * masks of a tree, of which dense blocks are made, are gaps only where that gains most. The masks
+ * of a sparse block's classes are gaps nearly always: what has changed is wanted one by one there.
+ */
+typedef struct lmc__gap_limits {
+    unsigned rare_shift;
+    size_t small;
+} lmc__gap_limits;
+static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
+                             lmc__class_gaps = {4, (size_t)1 << 15};
 
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
@@ -118,7 +126,7 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
  * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
  * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones)
+                         size_t ones, lmc__gap_limits gaps)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
     const unsigned polarity = ones > n - ones;
@@ -126,7 +134,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     const uint8_t *best = mask;
     size_t best_size = size;
     unsigned best_mode = 0;
-    if (nesting == 0 && rarer && (rarer <= n / 32 || (n <= LMC__SMALL_MASK && rarer <= n / 3))) {
+    const int is_rare = rarer <= n >> gaps.rare_shift;
+    if (nesting == 0 && rarer && (is_rare || (n <= gaps.small && rarer <= n / 3))) {
         const unsigned s = lmc__choose_gap_shift(n, rarer);
         const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
         uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
@@ -137,7 +146,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if ((best_mode == 0 || rarer > n / 32) && lmc__is_worth_nesting(n, ones)) {
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
         const unsigned level = lmc__choose_level(rarer, n);
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
@@ -162,10 +171,10 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 /* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
  * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones)
+                              size_t ones, lmc__gap_limits gaps)
 {
     const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, gaps);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
@@ -192,7 +201,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right) &&
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, lmc__tree_gaps) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }

@@ -142,11 +142,11 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             keys[j] = lmc__keys_neon(b, width);
         }
         for (c = 0; c < n_classes; c++) {
-            const uint64_t up_to = vget_lane_u64(
-                vreinterpret_u64_u8(lmc__collect_neon(
-                    vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
-                    vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
-                0);
+            const uint64_t up_to =
+                vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(
+                                  vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
+                                  vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
+                              0);
             m[c] = up_to & ~before;
             before = up_to;
         }
@@ -195,8 +195,8 @@ LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned wi
 
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
-                                             const lmc__grouping *grouping,
-                                             const uint32_t *changed, size_t n_changed)
+                                             const lmc__grouping *grouping, const uint32_t *changed,
+                                             size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
