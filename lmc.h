@@ -44,7 +44,7 @@
  *   base       platform status bytes wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c split_join
  *              count map partition merge flatten fold strip split_root join_root classes group
- *              ungroup patch grids tiers dispatch
+ *              ungroup patch changes grids tiers dispatch
  *   codec      dtypes half tree workspace block_header huffman plan sample put_gaps put_list
  *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
  *              get_sparse get_delta quant_params put_quantised get_quantised get_block
@@ -216,8 +216,8 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
- * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of the
- * decoded bytes.
+ * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of
+ * the decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
@@ -1410,10 +1410,10 @@ typedef struct lmc__class_sides {
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
-typedef struct lmc__changes {
+typedef struct lmc__patches {
     const uint32_t *at[LMC__MAX_CLASSES];
     const uint8_t *residual[LMC__MAX_CLASSES];
-} lmc__changes;
+} lmc__patches;
 
 /* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
@@ -1443,6 +1443,7 @@ typedef struct lmc__grid {
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
  *     patch                                      patch.h
+ *     rank_changes                               changes.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -1464,7 +1465,7 @@ typedef struct lmc__kernels {
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                      const lmc__changes *changes, size_t n, unsigned width, int subtract,
+                      const lmc__patches *changes, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping, const uint8_t *tally,
                       lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
@@ -1483,6 +1484,9 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
+    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
+                         size_t n, unsigned width, const lmc__grouping *grouping,
+                         const uint32_t *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -7819,12 +7823,12 @@ typedef struct lmc__patch_progress {
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
 } lmc__patch_progress;
 
-LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__changes *changes,
+LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
                                  const lmc__delta_block *block, unsigned width,
                                  const lmc__patch_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
-    const lmc__changes from = *changes;
+    const lmc__patches from = *changes;
     lmc__patch_progress p = *done;
     uint8_t class_of[256];
     size_t i;
@@ -7842,7 +7846,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__changes *changes,
 
 /* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
  * with. */
-static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__changes *changes,
+static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done)
 {
     const unsigned width = block->width;
@@ -7854,7 +7858,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 }
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__changes *changes, size_t n, unsigned width,
+                                  const lmc__patches *changes, size_t n, unsigned width,
                                   int subtract, const lmc__grouping *grouping,
                                   const uint8_t *tally, lmc__streaming streaming)
 {
@@ -8007,7 +8011,7 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
 LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
                                             const uint8_t *base, size_t n_groups,
                                             const uint8_t *tally, size_t row,
-                                            const lmc__changes *changes,
+                                            const lmc__patches *changes,
                                             const lmc__key_ranges *ranges, unsigned n_classes,
                                             unsigned width)
 {
@@ -8061,7 +8065,7 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
 LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
                                                 const uint8_t *base, size_t n_groups,
                                                 const uint8_t *tally, size_t row,
-                                                const lmc__changes *changes,
+                                                const lmc__patches *changes,
                                                 const lmc__key_ranges *ranges, unsigned n_classes,
                                                 unsigned width)
 {
@@ -8165,7 +8169,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
 /* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
  * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
-    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__changes *changes,                \
+    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \
                                          int streams, lmc__patch_progress *done)                   \
     {                                                                                              \
@@ -8207,7 +8211,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
     LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
     TIER static uint32_t lmc__patch_##isa(                                                         \
-        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__changes *changes,     \
+        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
         const uint8_t *tally, lmc__streaming streaming)                                            \
     {                                                                                              \
@@ -8228,6 +8232,248 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 #undef LMC__DEFINE_PATCHES
 #undef LMC__DEFINE_PATCH
 #endif
+
+/* == kernels/changes.h ========================================================================= */
+
+/*
+ * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
+ *
+ * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
+ * changed; how many, or SIZE_MAX if they are more than `most`. On every tier the same, so it stands
+ * in no table.
+ *
+ * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
+ * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
+ * changed elements. Few elements have changed: what takes time is to count all others, in vectors
+ * as count_classes does. src and base are read exactly. */
+
+#ifndef LMC_NO_ENCODER
+/* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
+ * element. */
+static size_t lmc__list_changes(uint32_t *changed, size_t most, const uint8_t *src,
+                                const uint8_t *base, size_t n, unsigned width)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    const size_t size = n * width;
+    size_t at, n_changed = 0;
+    for (at = 0; at < size; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        if (size - at >= 32) {
+            for (w = 0; w < 4; w++)
+                differ[w] = lmc__load64(src + at + 8 * w) ^ lmc__load64(base + at + 8 * w);
+        } else {
+            uint8_t tail[2][32] = {{0}, {0}};
+            memcpy(tail[0], src + at, size - at);
+            memcpy(tail[1], base + at, size - at);
+            for (w = 0; w < 4; w++)
+                differ[w] = lmc__load64(tail[0] + 8 * w) ^ lmc__load64(tail[1] + 8 * w);
+        }
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned i = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                changed[n_changed++] = (uint32_t)((at + 8 * w) / width + i);
+                differ[w] &= ~(element << i * lane);
+            }
+    }
+    return n_changed;
+}
+
+/* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
+ * and counts[c] of them are of class c. */
+typedef struct lmc__ranking {
+    uint32_t *ranks;
+    const uint32_t *changed;
+    size_t n_changed, next, n;
+    const uint8_t *base;
+    size_t *counts;
+    uint8_t class_of[256];
+} lmc__ranking;
+
+static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                               const uint8_t *base, const lmc__grouping *grouping,
+                               const uint32_t *changed, size_t n_changed)
+{
+    r->ranks = ranks;
+    r->changed = changed;
+    r->n_changed = n_changed;
+    r->next = r->n = 0;
+    r->base = base;
+    r->counts = counts;
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    lmc__set_class_table(r->class_of, grouping);
+}
+
+/* Elements [r->n, n), one by one. This is the definition. */
+static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
+{
+    size_t i;
+    for (i = r->n; i < n; i++) {
+        const unsigned c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        if (r->next < r->n_changed && r->changed[r->next] == i)
+            r->ranks[r->next++] = (uint32_t)r->counts[c];
+        r->counts[c]++;
+    }
+    r->n = n;
+}
+
+static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                     const uint8_t *base, size_t n, unsigned width,
+                                     const lmc__grouping *grouping, const uint32_t *changed,
+                                     size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+    lmc__rank_rest(&r, n, width);
+}
+
+#if LMC__NEON || LMC__X86
+/* The next step of up to 64 elements, of which m[c] says which are of class c. An element's rank in
+ * its class is that of the step's begin and the ones before it in its class's mask. */
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], size_t step,
+                                unsigned width, unsigned n_classes)
+{
+    size_t j = r->next;
+    unsigned c;
+    for (; j < r->n_changed && r->changed[j] < r->n + step; j++) {
+        const size_t i = r->changed[j];
+        const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
+        c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
+    }
+    r->next = j;
+    for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
+    r->n += step;
+}
+#endif
+
+#if LMC__NEON
+LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
+                                     const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    uint64_t m[LMC__MAX_CLASSES];
+    unsigned p, c, j;
+    lmc__set_highest_neon(highest, grouping);
+    while (r->n + 64 <= n) {
+        uint8x16_t keys[4];
+        uint64_t before = 0;
+        LMC__UNROLL for (j = 0; j < 4; j++)
+        {
+            uint8x16_t b[8];
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_neon(r->base + (r->n + 16 * j) * width + 16 * p);
+            keys[j] = lmc__keys_neon(b, width);
+        }
+        for (c = 0; c < n_classes; c++) {
+            const uint64_t up_to =
+                vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(
+                                  vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
+                                  vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
+                              0);
+            m[c] = up_to & ~before;
+            before = up_to;
+        }
+        lmc__rank_step(r, m, 64, width, n_classes);
+    }
+}
+
+static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                   const uint8_t *base, size_t n, unsigned width,
+                                   const lmc__grouping *grouping, const uint32_t *changed,
+                                   size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    lmc__rank_rest(&r, n, width);
+}
+#endif
+
+#if LMC__X86
+LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
+                                          const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    __m256i highest[LMC__MAX_CLASSES];
+    uint64_t m[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_avx2(highest, grouping);
+    while (r->n + 32 <= n) {
+        uint32_t before = 0;
+        __m256i b[8], keys;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx2(r->base + r->n * width + 32 * p);
+        keys = lmc__keys_avx2(b, width);
+        for (c = 0; c < n_classes; c++) {
+            const uint32_t up_to =
+                (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
+            m[c] = up_to & ~before;
+            before = up_to;
+        }
+        lmc__rank_step(r, m, 32, width, n_classes);
+    }
+}
+
+LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                             const uint8_t *base, size_t n, unsigned width,
+                                             const lmc__grouping *grouping, const uint32_t *changed,
+                                             size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+#define LMC__CALL(w) lmc__rank_loop_avx2(&r, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    lmc__rank_rest(&r, n, width);
+}
+
+/* A comparison gives the elements above a class: those of the class are above the one before, and
+ * not above it. */
+LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
+                                              const lmc__grouping *grouping)
+{
+    const unsigned n_classes = grouping->n_classes;
+    __m512i highest[LMC__MAX_CLASSES];
+    uint64_t m[LMC__MAX_CLASSES];
+    unsigned p, c;
+    lmc__set_highest_avx512(highest, grouping);
+    while (r->n + 64 <= n) {
+        uint64_t here = ~(uint64_t)0;
+        __m512i b[8], keys;
+        lmc__touch_ahead(r->base, r->n * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(r->base + r->n * width + 64 * p);
+        keys = lmc__keys_avx512(b, width);
+        for (c = 0; c < n_classes; c++) {
+            const uint64_t above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
+            m[c] = here & ~above;
+            here = above;
+        }
+        lmc__rank_step(r, m, 64, width, n_classes);
+    }
+}
+
+LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+                                                 const uint8_t *base, size_t n, unsigned width,
+                                                 const lmc__grouping *grouping,
+                                                 const uint32_t *changed, size_t n_changed)
+{
+    lmc__ranking r;
+    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+#define LMC__CALL(w) lmc__rank_loop_avx512(&r, n, w, grouping)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    lmc__rank_rest(&r, n, width);
+}
+#endif
+#endif /* LMC_NO_ENCODER */
 
 /* == kernels/grids.h =========================================================================== */
 
@@ -9431,7 +9677,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root)                                                             \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa,
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root)
 #endif
@@ -9506,6 +9752,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+    lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
 };
@@ -10089,6 +10336,13 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
+/* Room for n numbers, or NULL. They are aligned. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
 #ifndef LMC_NO_ENCODER
 /* How to code a list as a tree. */
 typedef struct lmc__plan {
@@ -10104,7 +10358,7 @@ typedef struct lmc__plan {
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
-    uint16_t magnitudes[LMC__MAGNITUDES]; /* a sample has at most 8192 elements */
+    uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
@@ -10526,6 +10780,34 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
+/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
+ * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
+ * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
+ * more. */
+static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
+{
+    uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
+    uint32_t coded = 0;
+    unsigned s, first = 0, last = 255;
+    while (counts[first] == 0) first++;
+    for (s = first; s < 256; s++) {
+        const uint32_t count = counts[s];
+        uint32_t escaped;
+        uint64_t bits;
+        if (count == 0) continue;
+        coded += count;
+        sum_log += (uint64_t)count * lmc__log2(count);
+        escaped = total - coded;
+        bits = (uint64_t)total * lmc__log2(total) - sum_log;
+        if (escaped) bits += escaped * ((uint64_t)(9u << 16) - lmc__log2(escaped));
+        bits += (uint64_t)(s - first) << 18;
+        if (bits >= best) continue;
+        best = bits;
+        last = s;
+    }
+    return last;
+}
+
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
  * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
@@ -10548,7 +10830,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
                                           uint32_t total, size_t n)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped;
+    uint32_t weights[256], escaped, above = 0;
     uint8_t lengths[256];
     uint64_t bits = 0;
     unsigned n_symbols = 0, n_kept, n_leaves, i, s;
@@ -10565,9 +10847,16 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         return LMC__CHOOSE_CONSTANT;
     }
     if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
+    if (!sampled && n_symbols > 2) {
+        const unsigned last = lmc__choose_last(counts, total);
+        for (s = last + 1; s < 256; s++) above += counts[s];
+        for (i = n_symbols, n_symbols = 0, s = 0; s < i; s++)
+            if (255 - (order[s] & 255) <= last) order[n_symbols++] = order[s];
+    }
     lmc__sort_descending(order, n_symbols);
     n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
-    has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
+    escaped += above;
+    has_escape = escaped || (sampled && n_symbols < 256) || n_symbols == 1;
     n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
     for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
     if (has_escape) {
@@ -10832,8 +11121,8 @@ LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
     return position;
 }
 
-/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s + 0.5
- * is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
+ * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
 {
     unsigned s = 0;
@@ -10915,6 +11204,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
  *   2  it looks as if it pays: the inequality                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
+ *      and than its gaps                                       lmc__put_mask
  *
  * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
  * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
@@ -10980,66 +11270,75 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
+/* Where a mask may be gaps: if one bit in 2^rare_shift is the rarer one, or fewer, or if it has few
+ * bits. Gaps are read one by one, some nanoseconds each, where trees are read in vectors. So the
+ * masks of a tree, of which dense blocks are made, are gaps only where that gains most. The masks
+ * of a sparse block's classes are gaps nearly always: what has changed is wanted one by one there.
+ */
+typedef struct lmc__gap_limits {
+    unsigned rare_shift;
+    size_t small;
+} lmc__gap_limits;
+static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
+                             lmc__class_gaps = {4, (size_t)1 << 15};
+
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested (spec 8.3). That the stack has no room for the
- * three lists cannot happen (workspace.h); if it did, the mask would be raw, which is as right. */
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
+ * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
+ * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones)
+                         size_t ones, lmc__gap_limits gaps)
 {
-    const size_t size = (n + 7) / 8;
-    uint8_t *const mode = e->out;
-    if (nesting == 0 && lmc__min(ones, n - ones) - 1 < n / 32) {
-        const unsigned polarity = ones > n - ones;
-        const size_t k = lmc__min(ones, n - ones);
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t coded = lmc__count_gaps(mask, n, k, polarity, s);
-        uint8_t *const top = e->stack.top;
-        uint8_t *const code = coded < size ? lmc__push_list(&e->stack, coded) : NULL;
+    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
+    const unsigned polarity = ones > n - ones;
+    uint8_t *const mode = e->out, *const top = e->stack.top;
+    const uint8_t *best = mask;
+    size_t best_size = size;
+    unsigned best_mode = 0;
+    const int is_rare = rarer <= n >> gaps.rare_shift;
+    if (nesting == 0 && rarer && (is_rare || (n <= gaps.small && rarer <= n / 3))) {
+        const unsigned s = lmc__choose_gap_shift(n, rarer);
+        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
+        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
         if (code) {
-            lmc__put_gaps(code, coded, mask, n, k, polarity, s);
-            e->stack.top = top;
-            if (coded + 1 > (size_t)(e->end - mode)) return 0;
-            mode[0] = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
-            memcpy(mode + 1, code, coded);
-            e->out += coded + 1;
-            return 1;
+            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
+            best = code;
+            best_size = coded;
+            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if (lmc__is_worth_nesting(n, ones)) {
-        const unsigned polarity = ones > n - ones;
-        const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);
-        uint8_t *const top = e->stack.top;
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
+        const unsigned level = lmc__choose_level(rarer, n);
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
         uint8_t *const code = lmc__push_list(&e->stack, size);
         const size_t coded =
             code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
                  : size;
-        e->stack.top = top;
-        if (coded < size) {
-            if (coded + 1 > (size_t)(e->end - mode)) return 0;
-            mode[0] = (uint8_t)(1 + 2 * level + polarity);
-            memcpy(mode + 1, code, coded);
-            e->out += coded + 1;
-            return 1;
+        if (coded < best_size) {
+            best = code;
+            best_size = coded;
+            best_mode = 1 + 2 * level + polarity;
         }
     }
-    if (size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = 0;
-    if (mask != mode + 1) memcpy(mode + 1, mask, size);
-    e->out += size + 1;
+    e->stack.top = top;
+    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
+    mode[0] = (uint8_t)best_mode;
+    if (best != mode + 1) memcpy(mode + 1, best, best_size);
+    e->out += best_size + 1;
     return 1;
 }
 
 /* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
  * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones)
+                              size_t ones, lmc__gap_limits gaps)
 {
     const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, gaps);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
@@ -11066,7 +11365,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right) &&
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, lmc__tree_gaps) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }
@@ -11602,9 +11901,17 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
+/* Which elements have changed, where they are so few that they are listed: then the sample's counts
+ * are replaced by those of all of them, and what is coded is made from this list. */
+typedef struct lmc__changes {
+    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    size_t n;
+} lmc__changes;
+
 /* How to code a block against its prediction. bits is compared with what coding without it is
  * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
+    lmc__changes changes;
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
     int sparse;    /* which elements have changed is a mask, and only they are coded */
@@ -11613,8 +11920,14 @@ typedef struct lmc__delta {
                       smaller */
 } lmc__delta;
 
-/* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
+/* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
+ * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
+ * delta has as many as pay. */
+#define LMC__MORE_CLASSES 8u
 #define LMC__DEFAULT_CLASSES 6u
+
+/* A delta of which at most one element in so many has changed is sparse. */
+#define LMC__SPARSE_ONE_IN 20u
 
 /* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
  * 0.5 % more than by all 8192. */
@@ -11649,12 +11962,77 @@ typedef struct lmc__merging {
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
     unsigned last;          /* the highest magnitude there is */
-    size_t n, total;        /* elements of the block, of the sample */
+    int sparse;             /* changed elements are counted exactly, and coded apart */
+    unsigned width;         /* bytes of an element */
+    size_t n, total;        /* elements of the block, and those that are counted */
     uint64_t bits[256];     /* that class i takes */
     int64_t saved[256];     /* bits, by merging class i with the next one */
     uint8_t first_key[256]; /* of class i */
     uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
 } lmc__merging;
+
+/* c log2 c, in 2^-16 bits. */
+LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
+{
+    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+}
+
+/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
+ *
+ * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
+ * others; or a tree of all, in which the bits within an octave are as they are. The planes above
+ * are constant, if nothing is above 255; else most of their bytes are zero. */
+static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
+{
+    uint64_t small = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
+    uint32_t n_large = 0, n_high = 0;
+    unsigned i, last_small = 1, last = 1;
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        if (i < 16) {
+            small += lmc__log_of_count(m, count);
+            last_small = i;
+            continue;
+        }
+        large += lmc__log_of_count(m, count);
+        n_large += count;
+        if (i >= 24) n_high += count;
+        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    all = (uint64_t)k * lmc__log2(k);
+    escape = all - lmc__min64(all, small + lmc__log_of_count(m, n_large));
+    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_small;
+    tree = all - lmc__min64(all, small + large);
+    tree = (tree >> 16) + within + 32 +
+           4 * (last < 16   ? last
+                : last < 24 ? 16u << (last - 14) / 2
+                            : 256);
+    above = 16;
+    if (n_high) {
+        above =
+            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
+        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
+    }
+    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
+}
+
+/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
+ * their residuals, and its threshold.
+ *
+ * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
+ * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
+{
+    const uint32_t n = counts->n, k = n - counts->magnitudes[0];
+    uint64_t places;
+    if (k == 0) return 8 * 8 + n / 512;
+    places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
+             (uint64_t)k * k / n * 47274;
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+}
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
  * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
@@ -11666,30 +12044,30 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
     unsigned i, n_used = 0;
+    if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+        magnitudes += lmc__log_of_count(m, count);
         n_used += count != 0;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
-/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192
- * elements. */
+/* Adds the counts of a class to those of another. */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
     sum->n += counts->n;
-    for (i = 0; i <= last; i++)
-        sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
+    for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
 }
 
 /* Bits saved by merging class c with the next one: what both take, less what one class of all their
  * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
-    *m->merged = m->classes[c];
+    memcpy(m->merged, &m->classes[c],
+           offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
@@ -11716,6 +12094,38 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
         if (magnitude > m->last) m->last = magnitude;
     }
     return within;
+}
+
+/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
+ * are kept: the elements of each key are as many as the sample says. */
+static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
+                               const lmc__changes *changes, int subtract)
+{
+    const unsigned width = block->width;
+    size_t j;
+    unsigned key, i;
+    m->last = 0;
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+    }
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
+        const uint64_t residual = lmc__residual(
+            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const unsigned magnitude = lmc__magnitude(residual);
+        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
+        if (magnitude > m->last) m->last = magnitude;
+    }
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        uint32_t n_changed = 0;
+        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
+        if (counts->n < n_changed) counts->n = n_changed;
+        counts->magnitudes[0] = counts->n - n_changed;
+    }
+    m->total = m->n;
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
@@ -11749,16 +12159,30 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
  * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
  * thresholds are those of classes 1 on (spec 7.3). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                size_t n, int subtract, unsigned max_classes)
+                                const lmc__block *block, int subtract, unsigned max_classes)
 {
+    const size_t n = block->n;
     lmc__merging m;
-    uint64_t within;
+    uint64_t within, total_bits;
+    const lmc__changes *const changes = &delta->changes;
+    size_t n_zero = 0;
     unsigned key, i;
     m.classes = scratch->keys;
     m.merged = &scratch->merged;
     m.n = n;
     m.total = sample->n;
+    m.width = sample->width;
     within = lmc__count_keys(&m, sample, subtract);
+    for (key = 0; key < 256; key++)
+        if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
+    m.sparse = changes->place != NULL;
+    if (m.sparse) {
+        lmc__count_changes(&m, block, changes, subtract);
+        within = 0; /* classes count it */
+    }
+    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    else if (n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
+        max_classes = LMC__MORE_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -11769,19 +12193,25 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         m.n_classes++;
     }
     for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
+    total_bits = within * n / m.total;
+    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > 1) {
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < 0 && m.n_classes <= max_classes) break;
+        if (m.saved[best] < 0 &&
+            (m.n_classes <= max_classes ||
+             (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
+            break;
+        total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
     }
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->subtract = subtract;
-    delta->bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
+    delta->sparse = m.sparse && changes->n > 0;
+    delta->bits = total_bits;
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
@@ -11849,6 +12279,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     const size_t total = sample->n;
     size_t i, n_zero = 0;
     unsigned p;
+    if (delta->sparse) return;
     for (i = 0; i < total; i++) {
         const uint64_t residual =
             lmc__residual(lmc__load_element(sample->src, i, width),
@@ -11864,6 +12295,24 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         delta->grouping.n_natural = p + 1;
     }
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+}
+
+/* Lists what has changed, to `place`, if the sample says that it is little. */
+static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
+                                      const lmc__block *sample)
+{
+    lmc__changes changes = {NULL, 0};
+    size_t i, n_changed = 0;
+    for (i = 0; i < sample->n; i++)
+        n_changed += lmc__load_element(sample->src, i, sample->width) !=
+                     lmc__load_element(sample->base, i, sample->width);
+    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
+    n_changed = lmc__list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
+                                  block->n, block->width);
+    if (n_changed == SIZE_MAX) return changes;
+    changes.place = place;
+    changes.n = n_changed;
+    return changes;
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
@@ -11888,22 +12337,25 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
+    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
+    uint8_t *const behind_list = e->stack.top;
     uint64_t direct;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
+    delta->changes = lmc__list_changed(place, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, n, block->rotate, max_classes);
+    lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
-        lmc__delta other;
-        lmc__choose_classes(e->scratch, &other, &sample, n, !block->rotate, max_classes);
+        lmc__delta other = *delta;
+        lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = top;
+    e->stack.top = delta->changes.place ? behind_list : top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
     if (is_max) return LMC__EITHER;
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;
@@ -11935,6 +12387,7 @@ typedef struct lmc__grouped {
     const lmc__delta *delta;
     lmc__classes lists;
     uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -11958,11 +12411,13 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     unsigned p;
     for (i = 0; i < n; i += 8) {
         const unsigned in_byte = (unsigned)lmc__min(8, n - i);
-        unsigned bits = 0, bit;
-        for (bit = 0; bit < in_byte; bit++) {
-            unsigned any = 0;
-            for (p = 0; p < width; p++) any |= row[p][i + bit];
-            if (!any) continue;
+        uint64_t any = 0;
+        unsigned bits = 0;
+        for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
+        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
+        while (any) {
+            const unsigned bit = lmc__lowest_bit(any) / 8;
+            any &= ~((uint64_t)255 << 8 * bit);
             bits |= 1u << bit;
             for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
             n_kept++;
@@ -11972,6 +12427,43 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
+/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
+static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    size_t j;
+    memset(g->n_coded, 0, sizeof g->n_coded);
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        g->n_coded[class_of[lmc__key(base, block->width)]]++;
+    }
+}
+
+/* The lists and masks of a delta whose changes are listed: nothing else is looked at. */
+static void lmc__make_changed(lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const unsigned width = block->width;
+    size_t next[LMC__MAX_CLASSES] = {0}, j;
+    uint8_t class_of[256];
+    unsigned c, p;
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (c = 0; c < g->delta->grouping.n_classes; c++) memset(g->masks[c], 0, (g->n_of[c] + 7) / 8);
+    for (j = 0; j < changes->n; j++) {
+        const size_t i = changes->place[j], rank = g->ranks[j];
+        const uint64_t base = lmc__load_element(block->base, i, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        c = class_of[lmc__key(base, width)];
+        g->masks[c][rank / 8] |= (uint8_t)(1u << (rank & 7));
+        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
+        next[c]++;
+    }
+}
+
 /* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
  * are written where they stand in the payload, also when the lists are made again: the same
  * bytes. */
@@ -11979,9 +12471,14 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const uint32_t crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                                  g->delta->subtract, grouping);
+    uint32_t crc;
     unsigned c;
+    if (g->ranks) {
+        lmc__make_changed(g);
+        return k->crc32c(0, block->src, block->n * block->width);
+    }
+    crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                   g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
         g->n_coded[c] = g->n_of[c];
         if (g->delta->sparse) lmc__drop_zeros(g, c);
@@ -11998,7 +12495,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
-            if ((g->lists.row[c][p] = lmc__push_list(&e->stack, g->n_of[c])) == NULL) return 0;
+            if ((g->lists.row[c][p] =
+                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                return 0;
         if (g->delta->sparse &&
             (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
             return 0;
@@ -12016,7 +12515,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, g->block->level);
+    const enum lmc__choice choice =
+        lmc__choose_list(e, plan, row, n, g->delta->sparse ? LMC_LEVEL_MAX : g->block->level);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     (void)lmc__make_classes(e->k, g);
@@ -12047,14 +12547,28 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
-                                        NULL);
+    g.ranks = NULL;
+    if (delta->sparse && delta->changes.place) {
+        uint8_t class_of[256];
+        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
+        if (!g.ranks) return 0;
+        lmc__count_changed(&g, class_of);
+        crcs->base = e->k->crc32c(0, block->base, n * block->width);
+        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
+                           delta->changes.place, delta->changes.n);
+    } else {
+        crcs->base =
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
+                                NULL);
+    }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */
     crcs->content = lmc__make_classes(e->k, &g);
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c])) return 0;
+        if (g.n_of[c] &&
+            !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c], lmc__class_gaps))
+            return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)
@@ -12071,7 +12585,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * elements, so a block is never larger than lmc_bound_block says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    which way                             this file
+ *     lmc__encode_payload    at level max, or as by default        this file
+ *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
@@ -12141,8 +12656,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *     EITHER     2, 3                                                in between; or level max
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
-static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                size_t cap, const lmc__block *block)
+static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                 size_t cap, const lmc__block *block)
 {
     lmc__delta delta;
     const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
@@ -12156,6 +12671,26 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     if (verdict == LMC__DIRECT || best <= too_small) return;
     if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
+}
+
+/* Level max makes most blocks smaller than the default does, but is not sure to: where it counts
+ * more, the default may have been lucky with less. So both are tried, and what is the smaller one
+ * stays. */
+static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                size_t cap, const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block by_default = *block;
+    size_t best;
+    by_default.level = LMC_LEVEL_DEFAULT;
+    lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    e->stack.top = top;
+    if (block->level != LMC_LEVEL_MAX) return;
+    best = coding->payload_size;
+    lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
+    e->stack.top = top;
+    if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    e->stack.top = top;
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
@@ -12399,10 +12934,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its level, and whether the bytes are
- * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
- * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
- * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
+ * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its
+ * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
+ * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
+ * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
+ * (lmc__has_mode).
  *
  * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */
@@ -12751,16 +13287,9 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 /* A sparse block's coded elements. n_changed: those of each class. */
 typedef struct lmc__sparse {
     uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
-    lmc__changes changes;
+    lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
-
-/* Room for n numbers of 32 bits, or NULL. */
-LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
-{
-    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
-    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
-}
 
 /* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
 static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
@@ -15621,8 +16150,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (log2_block != 0 && (log2_block < 14 || log2_block > 22 ||
-                             log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+        (log2_block != 0 &&
+         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)

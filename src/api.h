@@ -157,8 +157,8 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
- * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of the
- * decoded bytes.
+ * LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes with the size, the width and the CRC-32C of
+ * the decoded bytes.
  *
  * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
  * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The

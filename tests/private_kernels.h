@@ -537,6 +537,36 @@ static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned 
         if (is_threshold[key]) grouping->threshold[c++] = (uint8_t)key;
 }
 
+/* Some elements have changed: listed, and each one's place in its class. */
+static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *base, size_t n,
+                       unsigned width, const lmc__grouping *grouping, const uint8_t *class_of)
+{
+    static uint32_t expected[MAX_GROUPED], listed[MAX_GROUPED], ranks[MAX_GROUPED],
+        want[MAX_GROUPED];
+    uint8_t *const src = t_tail(&guard_e, n * width);
+    const uint64_t one_in = 1 + t_below(seed, t_below(seed, 2) ? 4 : 100);
+    size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, n_changed = 0, i;
+    memcpy(src, base, n * width);
+    for (i = 0; i < n; i++) {
+        if (t_below(seed, one_in) == 0) {
+            src[i * width + t_below(seed, width)] ^= (uint8_t)(1u << t_below(seed, 8));
+            expected[n_changed] = (uint32_t)i;
+            want[n_changed++] = (uint32_t)next[class_of[i]];
+        }
+        next[class_of[i]]++;
+    }
+    memset(listed, 0xEE, sizeof listed);
+    CHECK(lmc__list_changes(listed, n_changed, src, base, n, width) == n_changed);
+    CHECK(memcmp(listed, expected, n_changed * sizeof *listed) == 0);
+    CHECK(n_changed == MAX_GROUPED || listed[n_changed] == 0xEEEEEEEE);
+    if (n_changed) CHECK(lmc__list_changes(listed, n_changed - 1, src, base, n, width) == SIZE_MAX);
+    memset(ranks, 0xEE, sizeof ranks);
+    k->rank_changes(counts, ranks, base, n, width, grouping, expected, n_changed);
+    CHECK(memcmp(counts, next, grouping->n_classes * sizeof *counts) == 0);
+    CHECK(memcmp(ranks, want, n_changed * sizeof *ranks) == 0);
+    CHECK(n_changed == MAX_GROUPED || ranks[n_changed] == 0xEEEEEEEE);
+}
+
 static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract,
                          size_t n)
 {
@@ -577,6 +607,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
         next[c]++;
     }
 
+    test_ranks(k, seed, base, n, width, &grouping, class_of);
     memset(counts, 0xEE, sizeof counts);
     CHECK(k->count_classes(k, counts, base, n, width, &grouping, NULL) ==
           lmc__crc32c_scalar(0, base, n * width));
@@ -674,7 +705,7 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     const unsigned kind = (unsigned)t_below(seed, 4);
     size_t counts[LMC__MAX_CLASSES], n_of[LMC__MAX_CLASSES] = {0}, n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
-    lmc__changes changes;
+    lmc__patches changes;
     unsigned c;
     int in_place;
     for (i = 0; i < n; i++) put_element(base, i, width, some_element(seed, width, kind));

@@ -307,7 +307,7 @@ static void test_arguments(void)
     for (n = 0; n < 6; n++) {
         bad = options;
         if (n == 0) bad.log2_block = 13;
-        if (n == 1) bad.log2_block = 21;
+        if (n == 1) bad.log2_block = 23;
         if (n == 2) bad.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT;
         if (n == 5) bad.level = (enum lmc_level)2;
         if (n == 3 || n == 4) {

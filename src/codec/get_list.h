@@ -48,10 +48,11 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its level, and whether the bytes are
- * complemented), by which the mask's bytes are coded, one nesting deeper. In either case the bits
- * behind the last one must be zero: whoever counts ones may count whole bytes, and a mask can be
- * written in one way only. Without a mode byte it is as in mode 0 (lmc__has_mode).
+ * Mode 0: the bits are there. From 21 on: gaps, at nesting 0 only. Others name a frozen tree (its
+ * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
+ * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
+ * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
+ * (lmc__has_mode).
  *
  * (This mode byte is a mask's, spec 8.3. That of a list is read by lmc__get_list: there 0 is raw,
  * too, but bytes.) */

@@ -27,16 +27,9 @@
 /* A sparse block's coded elements. n_changed: those of each class. */
 typedef struct lmc__sparse {
     uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
-    lmc__changes changes;
+    lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
-
-/* Room for n numbers of 32 bits, or NULL. */
-LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
-{
-    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
-    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
-}
 
 /* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
 static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)

@@ -119,6 +119,34 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
+/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
+ * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
+ * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
+ * more. */
+static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
+{
+    uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
+    uint32_t coded = 0;
+    unsigned s, first = 0, last = 255;
+    while (counts[first] == 0) first++;
+    for (s = first; s < 256; s++) {
+        const uint32_t count = counts[s];
+        uint32_t escaped;
+        uint64_t bits;
+        if (count == 0) continue;
+        coded += count;
+        sum_log += (uint64_t)count * lmc__log2(count);
+        escaped = total - coded;
+        bits = (uint64_t)total * lmc__log2(total) - sum_log;
+        if (escaped) bits += escaped * ((uint64_t)(9u << 16) - lmc__log2(escaped));
+        bits += (uint64_t)(s - first) << 18;
+        if (bits >= best) continue;
+        best = bits;
+        last = s;
+    }
+    return last;
+}
+
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
  * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
@@ -141,7 +169,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
                                           uint32_t total, size_t n)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped;
+    uint32_t weights[256], escaped, above = 0;
     uint8_t lengths[256];
     uint64_t bits = 0;
     unsigned n_symbols = 0, n_kept, n_leaves, i, s;
@@ -158,9 +186,16 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         return LMC__CHOOSE_CONSTANT;
     }
     if (lmc__is_raw(counts, total, 6)) return LMC__CHOOSE_RAW;
+    if (!sampled && n_symbols > 2) {
+        const unsigned last = lmc__choose_last(counts, total);
+        for (s = last + 1; s < 256; s++) above += counts[s];
+        for (i = n_symbols, n_symbols = 0, s = 0; s < i; s++)
+            if (255 - (order[s] & 255) <= last) order[n_symbols++] = order[s];
+    }
     lmc__sort_descending(order, n_symbols);
     n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
-    has_escape = n_kept < n_symbols || (sampled && n_symbols < 256) || n_symbols == 1;
+    escaped += above;
+    has_escape = escaped || (sampled && n_symbols < 256) || n_symbols == 1;
     n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
     for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
     if (has_escape) {

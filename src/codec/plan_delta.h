@@ -5,6 +5,7 @@
 #include "kernels/count.h"
 #include "kernels/classes.h"
 #include "kernels/group.h"
+#include "kernels/changes.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
@@ -24,9 +25,17 @@
  * a half; the bits within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
+/* Which elements have changed, where they are so few that they are listed: then the sample's counts
+ * are replaced by those of all of them, and what is coded is made from this list. */
+typedef struct lmc__changes {
+    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    size_t n;
+} lmc__changes;
+
 /* How to code a block against its prediction. bits is compared with what coding without it is
  * estimated to take; worth is the size at which the estimate stops to be trusted. */
 typedef struct lmc__delta {
+    lmc__changes changes;
     lmc__grouping grouping;
     int subtract;  /* residuals; else xor */
     int sparse;    /* which elements have changed is a mask, and only they are coded */
@@ -35,8 +44,14 @@ typedef struct lmc__delta {
                       smaller */
 } lmc__delta;
 
-/* More classes than these make deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %. */
+/* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
+ * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
+ * delta has as many as pay. */
+#define LMC__MORE_CLASSES 8u
 #define LMC__DEFAULT_CLASSES 6u
+
+/* A delta of which at most one element in so many has changed is sparse. */
+#define LMC__SPARSE_ONE_IN 20u
 
 /* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
  * 0.5 % more than by all 8192. */
@@ -71,12 +86,77 @@ typedef struct lmc__merging {
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
     unsigned last;          /* the highest magnitude there is */
-    size_t n, total;        /* elements of the block, of the sample */
+    int sparse;             /* changed elements are counted exactly, and coded apart */
+    unsigned width;         /* bytes of an element */
+    size_t n, total;        /* elements of the block, and those that are counted */
     uint64_t bits[256];     /* that class i takes */
     int64_t saved[256];     /* bits, by merging class i with the next one */
     uint8_t first_key[256]; /* of class i */
     uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
 } lmc__merging;
+
+/* c log2 c, in 2^-16 bits. */
+LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
+{
+    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+}
+
+/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
+ *
+ * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
+ * others; or a tree of all, in which the bits within an octave are as they are. The planes above
+ * are constant, if nothing is above 255; else most of their bytes are zero. */
+static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
+{
+    uint64_t small = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
+    uint32_t n_large = 0, n_high = 0;
+    unsigned i, last_small = 1, last = 1;
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        if (i < 16) {
+            small += lmc__log_of_count(m, count);
+            last_small = i;
+            continue;
+        }
+        large += lmc__log_of_count(m, count);
+        n_large += count;
+        if (i >= 24) n_high += count;
+        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    all = (uint64_t)k * lmc__log2(k);
+    escape = all - lmc__min64(all, small + lmc__log_of_count(m, n_large));
+    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_small;
+    tree = all - lmc__min64(all, small + large);
+    tree = (tree >> 16) + within + 32 +
+           4 * (last < 16   ? last
+                : last < 24 ? 16u << (last - 14) / 2
+                            : 256);
+    above = 16;
+    if (n_high) {
+        above =
+            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
+        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
+    }
+    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
+}
+
+/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
+ * their residuals, and its threshold.
+ *
+ * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
+ * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
+{
+    const uint32_t n = counts->n, k = n - counts->magnitudes[0];
+    uint64_t places;
+    if (k == 0) return 8 * 8 + n / 512;
+    places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
+             (uint64_t)k * k / n * 47274;
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+}
 
 /* Bits that a class takes in the whole block: its information, but for what lies within an octave,
  * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
@@ -88,30 +168,30 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
     unsigned i, n_used = 0;
+    if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
+        magnitudes += lmc__log_of_count(m, count);
         n_used += count != 0;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
-/* Adds the counts of a class to those of another. They cannot overflow: a sample has 8192
- * elements. */
+/* Adds the counts of a class to those of another. */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
     sum->n += counts->n;
-    for (i = 0; i <= last; i++)
-        sum->magnitudes[i] = (uint16_t)(sum->magnitudes[i] + counts->magnitudes[i]);
+    for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
 }
 
 /* Bits saved by merging class c with the next one: what both take, less what one class of all their
  * elements would. Below zero where that costs bits, because their residuals differ too much. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
-    *m->merged = m->classes[c];
+    memcpy(m->merged, &m->classes[c],
+           offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
@@ -138,6 +218,38 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
         if (magnitude > m->last) m->last = magnitude;
     }
     return within;
+}
+
+/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
+ * are kept: the elements of each key are as many as the sample says. */
+static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
+                               const lmc__changes *changes, int subtract)
+{
+    const unsigned width = block->width;
+    size_t j;
+    unsigned key, i;
+    m->last = 0;
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+    }
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
+        const uint64_t residual = lmc__residual(
+            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const unsigned magnitude = lmc__magnitude(residual);
+        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
+        if (magnitude > m->last) m->last = magnitude;
+    }
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        uint32_t n_changed = 0;
+        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
+        if (counts->n < n_changed) counts->n = n_changed;
+        counts->magnitudes[0] = counts->n - n_changed;
+    }
+    m->total = m->n;
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
@@ -171,16 +283,30 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
  * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
  * thresholds are those of classes 1 on (spec 7.3). */
 static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                size_t n, int subtract, unsigned max_classes)
+                                const lmc__block *block, int subtract, unsigned max_classes)
 {
+    const size_t n = block->n;
     lmc__merging m;
-    uint64_t within;
+    uint64_t within, total_bits;
+    const lmc__changes *const changes = &delta->changes;
+    size_t n_zero = 0;
     unsigned key, i;
     m.classes = scratch->keys;
     m.merged = &scratch->merged;
     m.n = n;
     m.total = sample->n;
+    m.width = sample->width;
     within = lmc__count_keys(&m, sample, subtract);
+    for (key = 0; key < 256; key++)
+        if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
+    m.sparse = changes->place != NULL;
+    if (m.sparse) {
+        lmc__count_changes(&m, block, changes, subtract);
+        within = 0; /* classes count it */
+    }
+    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    else if (n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
+        max_classes = LMC__MORE_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -191,19 +317,25 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         m.n_classes++;
     }
     for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
+    total_bits = within * n / m.total;
+    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > 1) {
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < 0 && m.n_classes <= max_classes) break;
+        if (m.saved[best] < 0 &&
+            (m.n_classes <= max_classes ||
+             (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
+            break;
+        total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
     }
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
     delta->subtract = subtract;
-    delta->bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) delta->bits += m.bits[i];
+    delta->sparse = m.sparse && changes->n > 0;
+    delta->bits = total_bits;
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
@@ -271,6 +403,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     const size_t total = sample->n;
     size_t i, n_zero = 0;
     unsigned p;
+    if (delta->sparse) return;
     for (i = 0; i < total; i++) {
         const uint64_t residual =
             lmc__residual(lmc__load_element(sample->src, i, width),
@@ -286,6 +419,24 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         delta->grouping.n_natural = p + 1;
     }
     delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+}
+
+/* Lists what has changed, to `place`, if the sample says that it is little. */
+static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
+                                      const lmc__block *sample)
+{
+    lmc__changes changes = {NULL, 0};
+    size_t i, n_changed = 0;
+    for (i = 0; i < sample->n; i++)
+        n_changed += lmc__load_element(sample->src, i, sample->width) !=
+                     lmc__load_element(sample->base, i, sample->width);
+    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
+    n_changed = lmc__list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
+                                  block->n, block->width);
+    if (n_changed == SIZE_MAX) return changes;
+    changes.place = place;
+    changes.n = n_changed;
+    return changes;
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
@@ -310,22 +461,25 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
+    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
+    uint8_t *const behind_list = e->stack.top;
     uint64_t direct;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
+    delta->changes = lmc__list_changed(place, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, n, block->rotate, max_classes);
+    lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
-        lmc__delta other;
-        lmc__choose_classes(e->scratch, &other, &sample, n, !block->rotate, max_classes);
+        lmc__delta other = *delta;
+        lmc__choose_classes(e->scratch, &other, &sample, block, !block->rotate, max_classes);
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = top;
+    e->stack.top = delta->changes.place ? behind_list : top;
     delta->worth = (size_t)((direct - direct / 8) / 8);
     if (is_max) return LMC__EITHER;
     if (delta->bits > direct + direct / 8) return LMC__DIRECT;

@@ -15,7 +15,8 @@
  * elements, so a block is never larger than lmc_bound_block says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    which way                             this file
+ *     lmc__encode_payload    at level max, or as by default        this file
+ *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
@@ -85,8 +86,8 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
  *     EITHER     2, 3                                                in between; or level max
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
-static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                size_t cap, const lmc__block *block)
+static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                 size_t cap, const lmc__block *block)
 {
     lmc__delta delta;
     const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
@@ -100,6 +101,26 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
     if (verdict == LMC__DIRECT || best <= too_small) return;
     if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
+}
+
+/* Level max makes most blocks smaller than the default does, but is not sure to: where it counts
+ * more, the default may have been lucky with less. So both are tried, and what is the smaller one
+ * stays. */
+static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
+                                size_t cap, const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block by_default = *block;
+    size_t best;
+    by_default.level = LMC_LEVEL_DEFAULT;
+    lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    e->stack.top = top;
+    if (block->level != LMC_LEVEL_MAX) return;
+    best = coding->payload_size;
+    lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
+    e->stack.top = top;
+    if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    e->stack.top = top;
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments

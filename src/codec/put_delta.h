@@ -6,6 +6,7 @@
 #include "kernels/count.h"
 #include "kernels/classes.h"
 #include "kernels/group.h"
+#include "kernels/changes.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
@@ -35,6 +36,7 @@ typedef struct lmc__grouped {
     const lmc__delta *delta;
     lmc__classes lists;
     uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -58,11 +60,13 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     unsigned p;
     for (i = 0; i < n; i += 8) {
         const unsigned in_byte = (unsigned)lmc__min(8, n - i);
-        unsigned bits = 0, bit;
-        for (bit = 0; bit < in_byte; bit++) {
-            unsigned any = 0;
-            for (p = 0; p < width; p++) any |= row[p][i + bit];
-            if (!any) continue;
+        uint64_t any = 0;
+        unsigned bits = 0;
+        for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
+        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
+        while (any) {
+            const unsigned bit = lmc__lowest_bit(any) / 8;
+            any &= ~((uint64_t)255 << 8 * bit);
             bits |= 1u << bit;
             for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
             n_kept++;
@@ -72,6 +76,43 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
+/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
+static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    size_t j;
+    memset(g->n_coded, 0, sizeof g->n_coded);
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        g->n_coded[class_of[lmc__key(base, block->width)]]++;
+    }
+}
+
+/* The lists and masks of a delta whose changes are listed: nothing else is looked at. */
+static void lmc__make_changed(lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const unsigned width = block->width;
+    size_t next[LMC__MAX_CLASSES] = {0}, j;
+    uint8_t class_of[256];
+    unsigned c, p;
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (c = 0; c < g->delta->grouping.n_classes; c++) memset(g->masks[c], 0, (g->n_of[c] + 7) / 8);
+    for (j = 0; j < changes->n; j++) {
+        const size_t i = changes->place[j], rank = g->ranks[j];
+        const uint64_t base = lmc__load_element(block->base, i, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        c = class_of[lmc__key(base, width)];
+        g->masks[c][rank / 8] |= (uint8_t)(1u << (rank & 7));
+        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
+        next[c]++;
+    }
+}
+
 /* Makes the lists, and the masks of a sparse delta. Returns the CRC of the elements. Natural planes
  * are written where they stand in the payload, also when the lists are made again: the same
  * bytes. */
@@ -79,9 +120,14 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const uint32_t crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                                  g->delta->subtract, grouping);
+    uint32_t crc;
     unsigned c;
+    if (g->ranks) {
+        lmc__make_changed(g);
+        return k->crc32c(0, block->src, block->n * block->width);
+    }
+    crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                   g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
         g->n_coded[c] = g->n_of[c];
         if (g->delta->sparse) lmc__drop_zeros(g, c);
@@ -98,7 +144,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     unsigned c, p;
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
-            if ((g->lists.row[c][p] = lmc__push_list(&e->stack, g->n_of[c])) == NULL) return 0;
+            if ((g->lists.row[c][p] =
+                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                return 0;
         if (g->delta->sparse &&
             (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
             return 0;
@@ -116,7 +164,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, g->block->level);
+    const enum lmc__choice choice =
+        lmc__choose_list(e, plan, row, n, g->delta->sparse ? LMC_LEVEL_MAX : g->block->level);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     (void)lmc__make_classes(e->k, g);
@@ -147,14 +196,28 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
-    crcs->base = e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
-                                        NULL);
+    g.ranks = NULL;
+    if (delta->sparse && delta->changes.place) {
+        uint8_t class_of[256];
+        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
+        if (!g.ranks) return 0;
+        lmc__count_changed(&g, class_of);
+        crcs->base = e->k->crc32c(0, block->base, n * block->width);
+        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
+                           delta->changes.place, delta->changes.n);
+    } else {
+        crcs->base =
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
+                                NULL);
+    }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
         g.lists.row[0][p] = e->out; /* made in their place */
     crcs->content = lmc__make_classes(e->k, &g);
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c])) return 0;
+        if (g.n_of[c] &&
+            !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c], lmc__class_gaps))
+            return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)

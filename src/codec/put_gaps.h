@@ -66,8 +66,8 @@ LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
     return position;
 }
 
-/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s + 0.5
- * is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
+ * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
 {
     unsigned s = 0;

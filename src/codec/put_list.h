@@ -40,6 +40,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
  *   2  it looks as if it pays: the inequality                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
+ *      and than its gaps                                       lmc__put_mask
  *
  * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
  * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
@@ -105,66 +106,75 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
+/* Where a mask may be gaps: if one bit in 2^rare_shift is the rarer one, or fewer, or if it has few
+ * bits. Gaps are read one by one, some nanoseconds each, where trees are read in vectors. So the
+ * masks of a tree, of which dense blocks are made, are gaps only where that gains most. The masks
+ * of a sparse block's classes are gaps nearly always: what has changed is wanted one by one there.
+ */
+typedef struct lmc__gap_limits {
+    unsigned rare_shift;
+    size_t small;
+} lmc__gap_limits;
+static const lmc__gap_limits lmc__tree_gaps = {7, (size_t)1 << 13},
+                             lmc__class_gaps = {4, (size_t)1 << 15};
+
 /* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
  * 1 already. Returns 0 if there is no room.
  *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested (spec 8.3). That the stack has no room for the
- * three lists cannot happen (workspace.h); if it did, the mask would be raw, which is as right. */
+ * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 8.3). Where
+ * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
+ * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
+ * the mask would be raw, which is as right. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones)
+                         size_t ones, lmc__gap_limits gaps)
 {
-    const size_t size = (n + 7) / 8;
-    uint8_t *const mode = e->out;
-    if (nesting == 0 && lmc__min(ones, n - ones) - 1 < n / 32) {
-        const unsigned polarity = ones > n - ones;
-        const size_t k = lmc__min(ones, n - ones);
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t coded = lmc__count_gaps(mask, n, k, polarity, s);
-        uint8_t *const top = e->stack.top;
-        uint8_t *const code = coded < size ? lmc__push_list(&e->stack, coded) : NULL;
+    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
+    const unsigned polarity = ones > n - ones;
+    uint8_t *const mode = e->out, *const top = e->stack.top;
+    const uint8_t *best = mask;
+    size_t best_size = size;
+    unsigned best_mode = 0;
+    const int is_rare = rarer <= n >> gaps.rare_shift;
+    if (nesting == 0 && rarer && (is_rare || (n <= gaps.small && rarer <= n / 3))) {
+        const unsigned s = lmc__choose_gap_shift(n, rarer);
+        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
+        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
         if (code) {
-            lmc__put_gaps(code, coded, mask, n, k, polarity, s);
-            e->stack.top = top;
-            if (coded + 1 > (size_t)(e->end - mode)) return 0;
-            mode[0] = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
-            memcpy(mode + 1, code, coded);
-            e->out += coded + 1;
-            return 1;
+            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
+            best = code;
+            best_size = coded;
+            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if (lmc__is_worth_nesting(n, ones)) {
-        const unsigned polarity = ones > n - ones;
-        const unsigned level = lmc__choose_level(lmc__min(ones, n - ones), n);
-        uint8_t *const top = e->stack.top;
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
+        const unsigned level = lmc__choose_level(rarer, n);
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
         uint8_t *const code = lmc__push_list(&e->stack, size);
         const size_t coded =
             code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
                  : size;
-        e->stack.top = top;
-        if (coded < size) {
-            if (coded + 1 > (size_t)(e->end - mode)) return 0;
-            mode[0] = (uint8_t)(1 + 2 * level + polarity);
-            memcpy(mode + 1, code, coded);
-            e->out += coded + 1;
-            return 1;
+        if (coded < best_size) {
+            best = code;
+            best_size = coded;
+            best_mode = 1 + 2 * level + polarity;
         }
     }
-    if (size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = 0;
-    if (mask != mode + 1) memcpy(mode + 1, mask, size);
-    e->out += size + 1;
+    e->stack.top = top;
+    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
+    mode[0] = (uint8_t)best_mode;
+    if (best != mode + 1) memcpy(mode + 1, best, best_size);
+    e->out += best_size + 1;
     return 1;
 }
 
 /* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
  * there is no room. */
 static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones)
+                              size_t ones, lmc__gap_limits gaps)
 {
     const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones);
+    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, gaps);
     if (row > (size_t)(e->end - e->out)) return 0;
     if (mask != e->out) memcpy(e->out, mask, row);
     e->out += row;
@@ -191,7 +201,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right) &&
+    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, lmc__tree_gaps) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }

@@ -44,6 +44,13 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
+/* Room for n numbers, or NULL. They are aligned. */
+LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
+{
+    uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
+    return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
+}
+
 #ifndef LMC_NO_ENCODER
 /* How to code a list as a tree. */
 typedef struct lmc__plan {
@@ -59,7 +66,7 @@ typedef struct lmc__plan {
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
     uint32_t n;
-    uint16_t magnitudes[LMC__MAGNITUDES]; /* a sample has at most 8192 elements */
+    uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 

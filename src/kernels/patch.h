@@ -38,12 +38,12 @@ typedef struct lmc__patch_progress {
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
 } lmc__patch_progress;
 
-LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__changes *changes,
+LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
                                  const lmc__delta_block *block, unsigned width,
                                  const lmc__patch_progress *done)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
-    const lmc__changes from = *changes;
+    const lmc__patches from = *changes;
     lmc__patch_progress p = *done;
     uint8_t class_of[256];
     size_t i;
@@ -61,7 +61,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__changes *changes,
 
 /* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
  * with. */
-static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__changes *changes,
+static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done)
 {
     const unsigned width = block->width;
@@ -73,7 +73,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 }
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__changes *changes, size_t n, unsigned width,
+                                  const lmc__patches *changes, size_t n, unsigned width,
                                   int subtract, const lmc__grouping *grouping,
                                   const uint8_t *tally, lmc__streaming streaming)
 {
@@ -226,7 +226,7 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
 LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
                                             const uint8_t *base, size_t n_groups,
                                             const uint8_t *tally, size_t row,
-                                            const lmc__changes *changes,
+                                            const lmc__patches *changes,
                                             const lmc__key_ranges *ranges, unsigned n_classes,
                                             unsigned width)
 {
@@ -280,7 +280,7 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
 LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
                                                 const uint8_t *base, size_t n_groups,
                                                 const uint8_t *tally, size_t row,
-                                                const lmc__changes *changes,
+                                                const lmc__patches *changes,
                                                 const lmc__key_ranges *ranges, unsigned n_classes,
                                                 unsigned width)
 {
@@ -384,7 +384,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
 /* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
  * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
-    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__changes *changes,                \
+    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \
                                          int streams, lmc__patch_progress *done)                   \
     {                                                                                              \
@@ -426,7 +426,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
     LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
     TIER static uint32_t lmc__patch_##isa(                                                         \
-        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__changes *changes,     \
+        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, int subtract, const lmc__grouping *grouping,                     \
         const uint8_t *tally, lmc__streaming streaming)                                            \
     {                                                                                              \

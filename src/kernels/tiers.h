@@ -16,6 +16,7 @@
 #include "kernels/group.h"
 #include "kernels/ungroup.h"
 #include "kernels/patch.h"
+#include "kernels/changes.h"
 #include "kernels/grids.h"
 
 /*
@@ -45,7 +46,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root)                                                             \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa,
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root)
 #endif
@@ -120,6 +121,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
+    lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
 };

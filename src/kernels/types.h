@@ -135,10 +135,10 @@ typedef struct lmc__class_sides {
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
-typedef struct lmc__changes {
+typedef struct lmc__patches {
     const uint32_t *at[LMC__MAX_CLASSES];
     const uint8_t *residual[LMC__MAX_CLASSES];
-} lmc__changes;
+} lmc__patches;
 
 /* Grids (grids.h, spec 7.6). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
@@ -168,6 +168,7 @@ typedef struct lmc__grid {
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
  *     patch                                      patch.h
+ *     rank_changes                               changes.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -189,7 +190,7 @@ typedef struct lmc__kernels {
                         const lmc__class_sides *sides, size_t n, unsigned width, int subtract,
                         const lmc__grouping *grouping, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                      const lmc__changes *changes, size_t n, unsigned width, int subtract,
+                      const lmc__patches *changes, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping, const uint8_t *tally,
                       lmc__streaming streaming);
 #ifndef LMC_NO_ENCODER
@@ -208,6 +209,9 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
+    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
+                         size_t n, unsigned width, const lmc__grouping *grouping,
+                         const uint32_t *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,

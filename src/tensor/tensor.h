@@ -34,8 +34,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
     if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (log2_block != 0 && (log2_block < 14 || log2_block > 22 ||
-                             log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+        (log2_block != 0 &&
+         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
