@@ -1433,7 +1433,7 @@ typedef struct lmc__grid {
  *     flatten, unflatten                         flatten.h
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     rank_changes                               changes.h
+ *     list_changes, rank_changes                 changes.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -1470,6 +1470,8 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
+    size_t (*list_changes)(uint32_t *changed, size_t most, const uint8_t *src, const uint8_t *base,
+                           size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const uint32_t *changed, size_t n_changed);
@@ -7685,8 +7687,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
- * changed; how many, or SIZE_MAX if they are more than `most`. On every tier the same, so it stands
- * in no table.
+ * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
+ * LMC__PAD bytes more, which may be overwritten.
  *
  * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -7696,8 +7698,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 #ifndef LMC_NO_ENCODER
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes(uint32_t *changed, size_t most, const uint8_t *src,
-                                const uint8_t *base, size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(uint32_t *changed, size_t most, const uint8_t *src,
+                                       const uint8_t *base, size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -7727,6 +7729,73 @@ static size_t lmc__list_changes(uint32_t *changed, size_t most, const uint8_t *s
     }
     return n_changed;
 }
+
+#if LMC__X86
+/* The elements behind the last whole step, from i on, of which n_changed before have changed. */
+static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, const uint8_t *src,
+                             const uint8_t *base, size_t i, size_t n, unsigned width)
+{
+    for (; i < n; i++) {
+        if (memcmp(src + i * width, base + i * width, width) == 0) continue;
+        if (n_changed == most) return SIZE_MAX;
+        changed[n_changed++] = (uint32_t)i;
+    }
+    return n_changed;
+}
+
+/* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
+ * lowest stays. */
+LMC__AVX2 static size_t lmc__list_changes_avx2(uint32_t *changed, size_t most, const uint8_t *src,
+                                               const uint8_t *base, size_t n, unsigned width)
+{
+    const size_t step = 32 / width;
+    size_t i, n_changed = 0;
+    for (i = 0; i + step <= n; i += step) {
+        const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
+        const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                             : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                             : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                          : _mm256_cmpeq_epi64(a, b);
+        uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+        if (differ == 0) continue;
+        differ &= width == 1   ? 0xFFFFFFFF
+                  : width == 2 ? 0x55555555
+                  : width == 4 ? 0x11111111
+                               : 0x01010101;
+        if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+        for (; differ; differ &= differ - 1)
+            changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
+    }
+    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+}
+
+/* 64 bytes a step, and then up to 16 numbers at a time, without a branch for each. */
+LMC__AVX512 static size_t lmc__list_changes_avx512(uint32_t *changed, size_t most,
+                                                   const uint8_t *src, const uint8_t *base,
+                                                   size_t n, unsigned width)
+{
+    const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const size_t step = 64 / width;
+    size_t i, n_changed = 0;
+    for (i = 0; i + step <= n; i += step) {
+        const __m512i a = lmc__load_avx512(src + i * width), b = lmc__load_avx512(base + i * width);
+        uint64_t differ = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
+                          : width == 2 ? _mm512_cmpneq_epi16_mask(a, b)
+                          : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
+                                       : _mm512_cmpneq_epi64_mask(a, b);
+        size_t j;
+        if (differ == 0) continue;
+        if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
+        for (j = 0; j < step; j += 16, differ >>= 16) {
+            const __mmask16 m = (__mmask16)differ;
+            const __m512i numbers = _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + j)));
+            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+            n_changed += (size_t)_mm_popcnt_u32(m);
+        }
+    }
+    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+}
+#endif
 
 /* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
  * and counts[c] of them are of class c. */
@@ -9139,11 +9208,12 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
     crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
         lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
 #ifndef LMC_NO_ENCODER
-#define LMC__ENCODERS(isa, split_root)                                                             \
+#define LMC__ENCODERS(isa, split_root, list_changes)                                               \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, lmc__rank_changes_##isa,
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, list_changes,                       \
+        lmc__rank_changes_##isa,
 #else
-#define LMC__ENCODERS(isa, split_root)
+#define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
 /* of grids.h */
@@ -9179,7 +9249,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
-    LMC__ENCODERS(scalar, lmc__split_root_strips)
+    LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
@@ -9190,13 +9260,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
-    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
     LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
-    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 #endif
@@ -9215,7 +9285,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
-    lmc__rank_changes_scalar,
+    lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
 };
@@ -9227,7 +9297,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
     LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
-    LMC__ENCODERS(avx2, lmc__split_root_avx2)
+    LMC__ENCODERS(avx2, lmc__split_root_avx2, lmc__list_changes_avx2)
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
 };
 #endif
@@ -9237,7 +9307,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
-    LMC__ENCODERS(avx512, lmc__split_root_avx512)
+    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
     LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
 };
 #endif
@@ -11658,10 +11728,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     total_bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > 1) {
+        const int64_t least = m.sparse ? (int64_t)(total_bits >> 10) : 0;
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < 0 &&
+        if (m.saved[best] < -least &&
             (m.n_classes <= max_classes ||
              (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
             break;
@@ -11760,8 +11831,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 }
 
 /* Lists what has changed, to `place`, if the sample says that it is little. */
-static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
-                                      const lmc__block *sample)
+static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
+                                      const lmc__block *block, const lmc__block *sample)
 {
     lmc__changes changes = {NULL, 0};
     size_t i, n_changed = 0;
@@ -11769,8 +11840,8 @@ static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = lmc__list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
-                                  block->n, block->width);
+    n_changed = k->list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
+                                block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
     changes.place = place;
     changes.n = n_changed;
@@ -11808,7 +11879,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(place, block, &sample);
+    delta->changes = lmc__list_changed(e->k, place, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {

@@ -43,11 +43,12 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
     crc32c, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,        \
         lmc__unfold_##isa, lmc__count_classes_##isa, lmc__ungroup_##isa,
 #ifndef LMC_NO_ENCODER
-#define LMC__ENCODERS(isa, split_root)                                                             \
+#define LMC__ENCODERS(isa, split_root, list_changes)                                               \
     lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, lmc__rank_changes_##isa,
+        lmc__flatten_##isa, lmc__fold_##isa, lmc__group_##isa, list_changes,                       \
+        lmc__rank_changes_##isa,
 #else
-#define LMC__ENCODERS(isa, split_root)
+#define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
 /* of grids.h */
@@ -83,7 +84,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, lmc__crc32c_scalar, lmc__join_scalar, lmc__join_root_strips)
-    LMC__ENCODERS(scalar, lmc__split_root_strips)
+    LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
@@ -94,13 +95,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC_TIER_NEON,
     LMC__DECODERS(neon, lmc__crc32c_neon, lmc__join_neon, lmc__join_root_strips)
-    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
     LMC_TIER_NEON,
     LMC__DECODERS(neon, lmc__crc32c_scalar, lmc__join_neon, lmc__join_root_strips)
-    LMC__ENCODERS(neon, lmc__split_root_strips)
+    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 };
 #endif
@@ -119,7 +120,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__fold_avx2, lmc__group_scalar,
-    lmc__rank_changes_scalar,
+    lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
     LMC__SCALAR_GRIDS
 };
@@ -131,7 +132,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC_TIER_AVX2,
     LMC__DECODERS(avx2, lmc__crc32c_avx2, lmc__join_avx2, lmc__join_root_avx2)
-    LMC__ENCODERS(avx2, lmc__split_root_avx2)
+    LMC__ENCODERS(avx2, lmc__split_root_avx2, lmc__list_changes_avx2)
     LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
 };
 #endif
@@ -141,7 +142,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
     LMC__DECODERS(avx512, lmc__crc32c_avx512, lmc__join_avx2, lmc__join_root_avx512)
-    LMC__ENCODERS(avx512, lmc__split_root_avx512)
+    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
     LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
 };
 #endif

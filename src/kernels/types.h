@@ -158,7 +158,7 @@ typedef struct lmc__grid {
  *     flatten, unflatten                         flatten.h
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     rank_changes                               changes.h
+ *     list_changes, rank_changes                 changes.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
@@ -195,6 +195,8 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
+    size_t (*list_changes)(uint32_t *changed, size_t most, const uint8_t *src, const uint8_t *base,
+                           size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const uint32_t *changed, size_t n_changed);
