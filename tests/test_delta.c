@@ -1477,7 +1477,7 @@ static void test_twins(void)
         check_model(&model, NULL, 0, 0, log2_block, LMC_LEVEL_DEFAULT, "no twins", &plain);
         check_model(&model, NULL, 0, 1, log2_block, LMC_LEVEL_DEFAULT, "twins", &out);
         t_note("twins: %lu bytes, without %lu", (unsigned long)out.size, (unsigned long)plain.size);
-        CHECK((plain.data[12] & 1) == 1 && (out.data[12] & 1) == 0); /* Sequential */
+        CHECK((plain.data[16] & 4) == 0 && (out.data[16] & 4) != 0); /* Own */
         reader = open_memory(&out, NULL, NULL);
         for (k = 0; i > 0 && k < 8; k++) {
             const double share = share_of(reader, names[k]);
