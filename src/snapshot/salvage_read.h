@@ -235,7 +235,7 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
         part = lmc__min64(span.size, t->offset + t->size - span.offset);
         if (span.data && span.offset - t->offset == d->tensor_done) {
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part), (uint32_t)part);
+            lmc__absorb(d, k->crc64(0, span.data, (size_t)part), (uint32_t)part);
         }
         lmc__advance(&span, span.offset + part);
     }
