@@ -3965,8 +3965,7 @@ LMC__PMULL static uint64_t lmc__crc64_neon(uint64_t crc, const uint8_t *p, size_
             LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
                 lmc__crc64_fold_neon(v[i], k64, lmc__crc64_load_neon(p + 16 * i));
         LMC__UNROLL for (i = 1; i < 4; i++) v[i] = lmc__crc64_fold_neon(v[i - 1], k16, v[i]);
-        crc = lmc__crc64_step8(lmc__crc64_step8(vgetq_lane_u64(v[3], 0)) ^
-                               vgetq_lane_u64(v[3], 1));
+        crc = lmc__crc64_step8(lmc__crc64_step8(vgetq_lane_u64(v[3], 0)) ^ vgetq_lane_u64(v[3], 1));
     }
     return lmc__crc64_finish(crc, p, size);
 }
@@ -4028,8 +4027,7 @@ LMC__AVX512 static uint64_t lmc__crc64_avx512(uint64_t crc, const uint8_t *p, si
         __m128i lanes[4];
         unsigned i;
         LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
-        v[0] = _mm512_xor_si512(v[0],
-                                _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
+        v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
         for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
             LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
                 lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
@@ -9572,19 +9570,19 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 /* With the instructions for CRC-32 and for products of polynomials, with the first only, and with
  * neither: the only difference is the CRCs. Look-ups of 16-bit entries would want tables of 512
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
-#define LMC__NEON_KERNELS(crcs)                                                                    \
+#define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, crcs, lmc__join_neon, lmc__join_root_strips)                               \
+    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips)           \
     LMC__ENCODERS(neon, lmc__split_root_strips)                                                    \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(LMC__CRCS(lmc__crc32c_neon, lmc__crc64_neon))
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_crc32 = {
-    LMC__NEON_KERNELS(LMC__CRCS(lmc__crc32c_neon, lmc__crc64_scalar))
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_scalar)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(LMC__CRCS(lmc__crc32c_scalar, lmc__crc64_scalar))
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__crc64_scalar)
 };
 #endif
 
@@ -18808,13 +18806,14 @@ typedef struct lmc__restorer {
     int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
- * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
-#define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
+ * are decoded, so these are more than a wave. */
+#define LMC__READ_SIZE LMC__WAVE_SIZE
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
  * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. */
+ * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18840,7 +18839,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
     if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
-    c->out_number ^= 1;
+    if (c->parallel) c->out_number ^= 1;
+    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }

@@ -116,8 +116,7 @@ LMC__PMULL static uint64_t lmc__crc64_neon(uint64_t crc, const uint8_t *p, size_
             LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
                 lmc__crc64_fold_neon(v[i], k64, lmc__crc64_load_neon(p + 16 * i));
         LMC__UNROLL for (i = 1; i < 4; i++) v[i] = lmc__crc64_fold_neon(v[i - 1], k16, v[i]);
-        crc = lmc__crc64_step8(lmc__crc64_step8(vgetq_lane_u64(v[3], 0)) ^
-                               vgetq_lane_u64(v[3], 1));
+        crc = lmc__crc64_step8(lmc__crc64_step8(vgetq_lane_u64(v[3], 0)) ^ vgetq_lane_u64(v[3], 1));
     }
     return lmc__crc64_finish(crc, p, size);
 }
@@ -179,8 +178,7 @@ LMC__AVX512 static uint64_t lmc__crc64_avx512(uint64_t crc, const uint8_t *p, si
         __m128i lanes[4];
         unsigned i;
         LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
-        v[0] = _mm512_xor_si512(v[0],
-                                _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
+        v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
         for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
             LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
                 lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));

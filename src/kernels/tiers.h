@@ -98,19 +98,19 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 /* With the instructions for CRC-32 and for products of polynomials, with the first only, and with
  * neither: the only difference is the CRCs. Look-ups of 16-bit entries would want tables of 512
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
-#define LMC__NEON_KERNELS(crcs)                                                                    \
+#define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, crcs, lmc__join_neon, lmc__join_root_strips)                               \
+    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips)           \
     LMC__ENCODERS(neon, lmc__split_root_strips)                                                    \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(LMC__CRCS(lmc__crc32c_neon, lmc__crc64_neon))
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_crc32 = {
-    LMC__NEON_KERNELS(LMC__CRCS(lmc__crc32c_neon, lmc__crc64_scalar))
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__crc64_scalar)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(LMC__CRCS(lmc__crc32c_scalar, lmc__crc64_scalar))
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__crc64_scalar)
 };
 #endif
 

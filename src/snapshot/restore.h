@@ -89,13 +89,14 @@ typedef struct lmc__restorer {
     int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
- * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
-#define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
+ * are decoded, so these are more than a wave. */
+#define LMC__READ_SIZE LMC__WAVE_SIZE
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
  * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. */
+ * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -121,7 +122,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
     lmc__absorb_pieces(c, &r->digester);
     if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
-    c->out_number ^= 1;
+    if (c->parallel) c->out_number ^= 1;
+    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }
