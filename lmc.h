@@ -50,9 +50,10 @@
  *              quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave tensor encode_tensor decode_tensor
- *   snapshot   buffer sha256 order identity ends pipeline names sections index_entries origin
- *              writer_plan writer_blocks writer restore index reader in_place requantise salvage
- *              salvage_walk salvage_place salvage_read open identify memory
+ *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
+ *              index_entries origin writer_plan writer_blocks writer restore index reader
+ *              in_place requantise salvage salvage_walk salvage_place salvage_read open identify
+ *              memory
  */
 #ifndef LMC_H
 #define LMC_H
@@ -114,9 +115,10 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.5.0"
 
-/* Version of the file format that is written; the only one that is read until format 1.0. */
-#define LMC_FORMAT_MAJOR 0
-#define LMC_FORMAT_MINOR 4
+/* Version of the file format that is written. Files of any minor version of it are read; what they
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+#define LMC_FORMAT_MAJOR 1
+#define LMC_FORMAT_MINOR 0
 
 /* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
@@ -558,6 +560,8 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *read_back_user;
+    /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
+    int may_quantize;
 } lmc_writer_options;
 
 /* Memory:
@@ -1227,45 +1231,69 @@ enum {
 
 /* File_Header (spec 4). */
 #define LMC__HEADER_SIZE 80u
-#define LMC__FLAG_SEQUENTIAL 1u /* a pipe can restore the file: no run refers to this snapshot */
 #define LMC__FLAGS_AT 12u
+#define LMC__FEATURES_AT 16u /* Incompatible */
 #define LMC__BASE_IDENTITY_AT 32u
 #define LMC__CHAIN_DEPTH_AT 64u
 #define LMC__HEADER_CRC_AT 76u
+
+/* Bits of Incompatible: what the file may use. */
+enum {
+    LMC__FEATURE_JOINT = 1,     /* joint planes */
+    LMC__FEATURE_BASE = 2,      /* it is a delta */
+    LMC__FEATURE_OWN = 4,       /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 8, /* quantised blocks */
+    LMC__FEATURE_GROUPED = 16   /* FILE sections of several files */
+};
+#define LMC__KNOWN_FEATURES 31u
 
 /* Section_Header (spec 5). */
 #define LMC__SECTION_HEADER_SIZE 24u
 #define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
 
 /* FILE body (spec 5.1). */
-#define LMC__FILE_BODY_SIZE 36u    /* without path and tensors */
-#define LMC__TENSOR_ENTRY_SIZE 24u /* without shape, name, dtype and error */
-#define LMC__HAS_MODE 1u           /* bits of Attributes */
-#define LMC__HAS_MTIME 2u
+enum { /* bits of a file's Form */
+       LMC__FILE_IS_DIRECTORY = 1,
+       LMC__FILE_HAS_MODE = 2,
+       LMC__FILE_HAS_MTIME = 4,
+       LMC__FILE_IS_UNKNOWN = 8
+};
+#define LMC__FILE_FORMS 15u
+enum { /* bits of a tensor's Form */
+       LMC__TENSOR_IS_LIKE = 1,
+       LMC__TENSOR_HAS_GAP = 2,
+       LMC__TENSOR_HAS_LOSS = 4
+};
+#define LMC__TENSOR_FORMS 7u
 #define LMC__MAX_STRING 65535u /* path, name, key */
 #define LMC__MAX_DTYPE_SIZE 32u
 #define LMC__MAX_TENSORS ((uint32_t)1 << 28)
+#define LMC__MAX_FILES ((uint32_t)1 << 28) /* of a section */
 #define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
 
 /* RUN body (spec 5.2). */
-#define LMC__RUN_BODY_SIZE 16u /* without segments */
-#define LMC__SEGMENT_SIZE 32u
 #define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
-enum { LMC__PREDICT_ZERO = 0, LMC__PREDICT_BASE = 1, LMC__PREDICT_OWN = 2 };
+enum {
+    LMC__PREDICT_ZERO = 0,
+    LMC__PREDICT_BASE = 1,
+    LMC__PREDICT_OWN = 2,
+    LMC__PREDICT_TEXT = 3 /* by the header text of a file of this snapshot */
+};
 
 /* Leaves of an identity: as many bytes of content have a CRC that is hashed (spec 9.2). */
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body and trailer (spec 10). */
-#define LMC__INDEX_BODY_SIZE 48u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
+#define LMC__INDEX_BODY_SIZE 120u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u  /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
 /* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. */
-static const uint8_t lmc__magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x8D, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+ * kinds show what a transfer as text has changed. Drafts of the format began otherwise. */
+static const uint8_t lmc__magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__draft_magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t lmc__end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
 /* == kernels/types.h =========================================================================== */
 
@@ -10712,6 +10740,7 @@ typedef struct lmc__block {
     unsigned width;
     int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
     enum lmc_level level;
+    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
@@ -11825,7 +11854,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    delta->sparse =
+        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
@@ -11847,7 +11877,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
     const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
+    const unsigned max_classes = !block->may_group ? 1u
+                                 : is_max          ? LMC__MAX_CLASSES
+                                                   : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint64_t direct;
@@ -12127,7 +12159,7 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
  * stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype,
+                                         const uint8_t *base, enum lmc_dtype dtype, int may_group,
                                          enum lmc_level level, lmc_position position, void *ws,
                                          size_t ws_size)
 {
@@ -12145,6 +12177,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.src = src;
     block.base = base;
     block.level = level;
+    block.may_group = may_group;
     block.width = lmc_dtype_width(dtype);
     block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
@@ -12181,7 +12214,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
+                             (const uint8_t *)prediction, dtype, 1, level, position, ws, ws_size);
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -13168,7 +13201,8 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     /* The workspace is given up and used again: source lies elsewhere. */
     if (q->is_recovered && (payload_size == 0 || memcmp(restored, source->elements, size) != 0))
         return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, level, position, ws, ws_size);
+                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, position, ws,
+                                 ws_size);
     prediction = q->is_predicted ? 1 : 0;
     if (payload_size == 0) {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
@@ -14904,7 +14938,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
     status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, LMC_LEVEL_DEFAULT, position, ws, ws_size);
+                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, position, ws, ws_size);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
@@ -15140,6 +15174,8 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant;
     uint64_t first_element;
+    /* Encoding: its header says Grouping 0, for the file may have no other. */
+    int is_ungrouped;
 
     /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
      * is all, it is decoded right there, else in the worker's workspace, and copied. */
@@ -15213,8 +15249,8 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                             wave->workspace_size, &content);
     } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                        job->src_size, job->base, job->dtype, job->level,
-                                        job->position, ws, wave->workspace_size);
+                                        job->src_size, job->base, job->dtype, !job->is_ungrouped,
+                                        job->level, job->position, ws, wave->workspace_size);
     return content;
 }
 #endif
@@ -16126,8 +16162,8 @@ static void lmc__finish_digester(lmc__digester *d)
  * and its trailer (spec 10), by which a reader finds the index. */
 
 #ifndef LMC_NO_ENCODER
-/* base_identity: NULL if there is no base. */
-static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
+/* features: but that of a base. base_identity: NULL if there is none. */
+static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_identity,
                             uint32_t chain_depth, const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
@@ -16135,8 +16171,11 @@ static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_id
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
     lmc__store16(dst + 10, LMC__HEADER_SIZE);
-    lmc__store32(dst + LMC__FLAGS_AT, flags);
-    if (base_identity) memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+    lmc__store32(dst + LMC__FEATURES_AT, features);
+    if (base_identity) {
+        lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
+        memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+    }
     lmc__store32(dst + LMC__CHAIN_DEPTH_AT, chain_depth);
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
@@ -16149,6 +16188,8 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     lmc__store64(dst, index_at);
     lmc__store64(dst + 8, index_size);
     lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* of the file */
+    dst[24] = LMC_FORMAT_MAJOR;
+    dst[25] = LMC_FORMAT_MINOR;
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
     memcpy(dst + 32, lmc__end_magic, 8);
 }
@@ -16163,25 +16204,36 @@ static int lmc__has_base(const uint8_t *header)
     return any != 0;
 }
 
+/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+static unsigned lmc__get_features(const uint8_t *header)
+{
+    return lmc__load32(header + LMC__FEATURES_AT);
+}
+
 /* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
  * is called one, and not damaged, whatever else its header has become:
  *
- *     0  magic            12  flags            32  identity of the base, or 0
+ *     0  magic            12  flags: none yet  32  identity of the base, or 0
  *     8  version         16  features         64  depth of the chain, 0 without a base
- *    10  header's size    24  reserved...      76  Header_CRC of the bytes before
+ *    10  header's size    24  of no matter    76  Header_CRC of the bytes before
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * Any feature that is not known could change what the file means, so all are refused. The minor
+ * version says nothing that a decoder may go by. */
 static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
+    uint64_t features;
     size_t i;
+    LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
     LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
     LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    features = lmc__load64(header + LMC__FEATURES_AT);
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);
     for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
     LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -16210,13 +16262,15 @@ static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limi
 /* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+    if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
+    if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
+    return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
 /* The trailer of a file of `total` bytes that has an index of that place and size:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
- *     8  size of the index          24  reserved             32  magic, another than the header's
+ *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
  * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
  * tells one that was cut and continued by another. */
@@ -16226,7 +16280,8 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED);
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);
@@ -16511,8 +16566,21 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plans pieces of a job that has the next size bytes of the digester's file: behind those that it
- * may have of earlier files. */
+/* The block at whose header that is uses nothing but what the file may use, as its own header
+ * says. */
+static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+{
+    const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
+                   layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
+ * those that it may have of earlier files. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -16584,6 +16652,28 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     for (i = 1; i < n; i++)
         if (lmc__compare_names(&items[i - 1], &items[i]) == 0) return 1;
     return 0;
+}
+
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
+static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    lmc__item *item = (lmc__item *)(void *)items->data;
+    const size_t n = items->size / sizeof *item;
+    lmc__sha256 sha;
+    size_t i;
+    lmc__sort_items(item, n);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC snapshot 2", 15);
+    for (i = 0; i < n; i++) {
+        uint8_t field[4];
+        lmc__store32(field, (uint32_t)item[i].size);
+        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_update(&sha, item[i].name, item[i].size);
+        lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
+    }
+    lmc__sha256_finish(&sha, identity);
 }
 
 typedef struct lmc__name_search {
@@ -16673,9 +16763,9 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
 
 /* == snapshot/sections.h ======================================================================= */
 
-/* Sections (spec 5): a header of 24 bytes, then a body of a FILE, a RUN or the INDX. What the bytes
- * of FILE and RUN bodies mean stands here, both ways, and what must hold for them; nobody above
- * looks at bytes of a body by number, and nobody above checks them again.
+/* Sections (spec 5): a header of 24 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
+ * the INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
+ * made of.
  *
  * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
  * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
@@ -16683,8 +16773,8 @@ static enum lmc_status lmc__add_path(lmc__buffer *set, size_t n, const char *pat
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
  *
- *     0  kind        "FILE", "RUN ", "INDX"
- *     4  number      files and runs are counted apart; 0 for the index
+ *     0  kind        "FILE", "RUN ", "INDX"; ancillary ones begin with a lower-case letter
+ *     4  number      each kind is counted apart, all ancillary ones together; 0 for the index
  *     8  size        of the body
  *    16  Head_CRC    of the bytes before
  *    20  Body_CRC    of the body
@@ -16709,8 +16799,34 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* Reads a section's header at p. What is not known is refused by whoever wants a kind; a size over
- * the limit of the format here. */
+/* A letter of ASCII of that case. */
+static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
+
+/* A kind is four letters, digits or spaces, the first a letter. */
+static int lmc__is_kind_valid(const char *kind)
+{
+    unsigned i;
+    for (i = 0; i < 4; i++)
+        if (!lmc__is_upper(kind[i]) && !lmc__is_lower(kind[i]) &&
+            (i == 0 || ((kind[i] < '0' || kind[i] > '9') && kind[i] != ' ')))
+            return 0;
+    return 1;
+}
+
+/* What does not matter to who does not know it. */
+static int lmc__is_ancillary(const lmc__section *section)
+{
+    return lmc__is_lower(section->kind[0]);
+}
+
+/* kind: four characters. */
+static int lmc__is_kind(const lmc__section *section, const char *kind)
+{
+    return memcmp(section->kind, kind, 4) == 0;
+}
+
+/* Reads a section's header at p: of a kind that is known, or ancillary. */
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
@@ -16719,15 +16835,297 @@ static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
     section->number = lmc__load32(p + 4);
     section->size = lmc__load64(p + 8);
     section->body_crc = lmc__load32(p + 20);
+    LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
+                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
+               LMC_ERR_UNSUPPORTED);
     LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* kind: four characters. */
-static int lmc__is_kind(const lmc__section *section, const char *kind)
+/* -- bodies -- */
+
+/* Bytes that are read front to back. Whoever takes some has looked before that they are there
+ * (lmc__left), but for varints: taking checks nothing. */
+typedef struct lmc__cursor {
+    const uint8_t *p, *end;
+} lmc__cursor;
+
+static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
+
+/* Where the next size bytes are. */
+static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
-    return memcmp(section->kind, kind, 4) == 0;
+    c->p += size;
+    return c->p - size;
 }
+static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
+static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
+static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
+
+/* One byte, which may be missing. */
+static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
+{
+    LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+    *v = lmc__take8(c);
+    return LMC_OK;
+}
+
+/* A varint (spec 2): 7 bits a byte, the low ones first, bit 7 set in all bytes but the last. One
+ * number has one form: the last of several bytes is not 0, and the tenth has bit 63 only. */
+static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
+{
+    unsigned shift = 0;
+    uint8_t byte;
+    *v = 0;
+    do {
+        LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+        byte = lmc__take8(c);
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT);
+        *v |= (uint64_t)(byte & 127) << shift;
+        shift += 7;
+    } while (byte & 128);
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* One that is at most max. */
+static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
+{
+    LMC__TRY(lmc__get_varint(c, v));
+    LMC__CHECK(*v <= max, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* A size, at most max, and as many bytes. */
+static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
+                                       uint32_t max)
+{
+    uint64_t v;
+    LMC__TRY(lmc__get_limited(c, &v, max));
+    LMC__CHECK(v <= lmc__left(c), LMC_ERR_CORRUPT);
+    *size = (uint32_t)v;
+    *p = lmc__take_bytes(c, (size_t)v);
+    return LMC_OK;
+}
+
+/* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
+ * of tag. This version knows none; those of an odd tag nobody may pass over. */
+static enum lmc_status lmc__skip_records(lmc__cursor *c)
+{
+    uint64_t last = 0, tag, size;
+    int is_first = 1;
+    while (lmc__left(c) != 0) {
+        LMC__TRY(lmc__get_varint(c, &tag));
+        LMC__TRY(lmc__get_varint(c, &size));
+        LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);
+        (void)lmc__take_bytes(c, (size_t)size);
+        last = tag;
+        is_first = 0;
+    }
+    return LMC_OK;
+}
+
+/* Bytes of a varint. */
+static unsigned lmc__varint_size(uint64_t v)
+{
+    unsigned n = 1;
+    for (; v >= 128; v >>= 7) n++;
+    return n;
+}
+
+static enum lmc_status lmc__append8(lmc__buffer *b, unsigned v)
+{
+    const uint8_t byte = (uint8_t)v;
+    return lmc__append(b, &byte, 1);
+}
+
+static enum lmc_status lmc__append_varint(lmc__buffer *b, uint64_t v)
+{
+    uint8_t bytes[10];
+    unsigned n = 0;
+    for (; v >= 128; v >>= 7) bytes[n++] = (uint8_t)(v | 128);
+    bytes[n++] = (uint8_t)v;
+    return lmc__append(b, bytes, n);
+}
+
+/* Signed numbers as varints: 0, -1, 1, -2, 2 ... become 0, 1, 2, 3, 4 ... */
+static int64_t lmc__unzigzag(uint64_t v)
+{
+    return v & 1 ? -(int64_t)(v >> 1) - 1 : (int64_t)(v >> 1);
+}
+static uint64_t lmc__zigzag(int64_t d)
+{
+    return d < 0 ? 2 * (uint64_t)(-(d + 1)) + 1 : 2 * (uint64_t)d;
+}
+
+/* == snapshot/files.h ========================================================================== */
+
+/* FILE bodies (spec 5.1), both ways, and the list of all files of a snapshot that they make.
+ *
+ * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
+ * follow cut that, and may cross from one file to the next. Most streams are one file.
+ *
+ *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
+ *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
+ *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
+ *
+ * Names are told by what they share with those before them: an entry refers to an earlier one of
+ * its section, and gives the bytes in between. */
+
+/* A file of a snapshot. */
+typedef struct lmc__listed_file {
+    /* Its arrays and strings are in the stream's memory. */
+    lmc_file file;
+    /* The stream that it is a part of, and where in that it begins. */
+    size_t stream;
+    uint64_t start;
+    /* 1. In lists of damaged files 0: its FILE section is lost. */
+    int is_described;
+    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
+     * where all ends. */
+    lmc__buffer text_at;
+} lmc__listed_file;
+
+/* What a FILE section describes. */
+typedef struct lmc__stream {
+    size_t first_file, n_files;
+    /* Those that cut it, as far as they are known: of whoever keeps runs. */
+    size_t first_run, n_runs;
+    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;     /* the section does not tell the size */
+    lmc__buffer memory; /* of its files */
+} lmc__stream;
+
+/* All files of a snapshot, in order. */
+typedef struct lmc__listing {
+    lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
+    lmc__buffer paths;          /* see lmc__add_path */
+    size_t n_files, n_streams;
+} lmc__listing;
+
+/* Valid until more are added. */
+static lmc__listed_file *lmc__listed_at(const lmc__listing *l, size_t i)
+{
+    return (lmc__listed_file *)(void *)l->files.data + i;
+}
+static lmc__stream *lmc__stream_at(const lmc__listing *l, size_t i)
+{
+    return (lmc__stream *)(void *)l->streams.data + i;
+}
+
+static void lmc__init_listing(lmc__listing *l, void *alloc_user)
+{
+    memset(l, 0, sizeof *l);
+    lmc__init_buffer(&l->files, alloc_user);
+    lmc__init_buffer(&l->streams, alloc_user);
+    lmc__init_buffer(&l->paths, alloc_user);
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    size_t i;
+    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
+    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
+    l->n_files = l->n_streams = 0;
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths);
+}
+
+/* One more stream, without files. */
+static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
+{
+    LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
+    *stream = lmc__stream_at(l, l->n_streams++);
+    lmc__init_buffer(&(*stream)->memory, l->streams.alloc_user);
+    (*stream)->first_file = l->n_files;
+    return LMC_OK;
+}
+
+/* One more file, of the last stream, of which nothing is known. */
+static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
+{
+    LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
+    *file = lmc__listed_at(l, l->n_files++);
+    lmc__init_buffer(&(*file)->text_at, l->files.alloc_user);
+    (*file)->stream = l->n_streams - 1;
+    lmc__stream_at(l, l->n_streams - 1)->n_files++;
+    return LMC_OK;
+}
+
+/* The last stream goes, with its files. */
+static void lmc__remove_stream(lmc__listing *l)
+{
+    lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
+    while (l->n_files > stream->first_file)
+        lmc__free_buffer(&lmc__listed_at(l, --l->n_files)->text_at);
+    l->files.size = l->n_files * sizeof(lmc__listed_file);
+    lmc__free_buffer(&stream->memory);
+    l->n_streams--;
+    l->streams.size = l->n_streams * sizeof *stream;
+}
+
+typedef struct lmc__stream_search {
+    const lmc__listed_file *files;
+    uint64_t position;
+} lmc__stream_search;
+
+static int lmc__is_file_before(const void *context, size_t i)
+{
+    const lmc__stream_search *const s = (const lmc__stream_search *)context;
+    return s->files[i].file.size != LMC_UNKNOWN_SIZE &&
+           s->files[i].start + s->files[i].file.size <= s->position;
+}
+
+/* Of the stream's files the number, in the list, of the one that has byte `position` of the
+ * stream, or the stream's end: the first that does not end before. */
+static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
+{
+    lmc__stream_search search;
+    search.files = lmc__listed_at(l, 0);
+    search.position = position;
+    return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
+                           lmc__is_file_before, &search);
+}
+
+static int lmc__is_tensor_before(const void *context, size_t i)
+{
+    const lmc__stream_search *const s = (const lmc__stream_search *)context;
+    const lmc_tensor *const t = &s->files->file.tensors[i];
+    return t->offset + t->size <= s->position;
+}
+
+/* Of the file the first tensor that ends behind that byte of it. */
+static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset)
+{
+    lmc__stream_search search;
+    search.files = f;
+    search.position = offset;
+    return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
+}
+
+/* Where the *piece* of a stream that has byte `position` ends: a tensor, or the largest range
+ * before, between or behind tensors, or a file without tensors. 0: there is none, or nobody knows.
+ */
+static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *stream,
+                                    uint64_t position)
+{
+    const size_t i = lmc__find_file(l, stream, position);
+    const lmc__listed_file *f;
+    const lmc_tensor *t;
+    size_t tensor;
+    if (i == stream->first_file + stream->n_files || stream->is_unknown) return 0;
+    f = lmc__listed_at(l, i);
+    tensor = lmc__find_listed_tensor(f, position - f->start);
+    t = tensor < f->file.n_tensors ? &f->file.tensors[tensor] : NULL;
+    /* it has bytes: one without would end where it begins, so not behind position */
+    if (!t) return f->start + f->file.size;
+    return f->start + (t->offset > position - f->start ? t->offset : t->offset + t->size);
+}
+
+/* -- rules -- */
 
 /* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
  * empty. So a restored file lies below the directory that it is restored to, on every system whose
@@ -16770,221 +17168,377 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* -- FILE -- */
+/* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
+ * string. */
+static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
+    0, 1, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there
- * (lmc__left): taking checks nothing. */
-typedef struct lmc__cursor {
-    const uint8_t *p, *end;
-} lmc__cursor;
-
-static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
-
-/* Where the next size bytes are. */
-static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
+/* And back; LMC_DTYPE_COUNT: a number that is none. */
+static unsigned lmc__find_dtype_code(unsigned code)
 {
-    c->p += size;
-    return c->p - size;
+    unsigned i;
+    for (i = 0; i < LMC_DTYPE_COUNT && lmc__dtype_codes[i] != code; i++) {}
+    return i;
 }
-static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
-static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
-static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* The fixed fields of a FILE body, checked, and where its path is, which has no NUL at its end:
- *
- *     0  size of the file, or LMC_UNKNOWN_SIZE     16  mtime, seconds
- *     8  kind                                      24  mtime, nanoseconds
- *     9  flags: which of mode and mtime are set    28  size of the path
- *    10  reserved                                  32  number of tensors
- *    12  mode                                      36  path, then an entry for each tensor
- *
- * A file of unknown size, or a directory, has no tensors. The number of tensors is limited, but not
- * to be trusted: entries may end before. */
-static enum lmc_status lmc__parse_file_head(lmc__cursor *c, lmc_file *file, const uint8_t **path,
-                                            uint32_t *path_size, uint32_t *n_tensors)
+/* -- entries: their fields, which are complete and within their limits -- */
+
+typedef struct lmc__file_entry {
+    lmc_file file; /* but path and tensors */
+    unsigned prefix;
+    const uint8_t *rest;
+    uint32_t rest_size;
+    uint64_t n_tensors;
+} lmc__file_entry;
+
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors; most of it is there only
+ * if Form says so. */
+static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
 {
-    uint8_t kind, flags, reserved;
-    LMC__CHECK(lmc__left(c) >= LMC__FILE_BODY_SIZE, LMC_ERR_CORRUPT);
-    file->size = lmc__take64(c);
-    kind = lmc__take8(c);
-    flags = lmc__take8(c);
-    reserved = lmc__take8(c);
-    reserved |= lmc__take8(c);
-    LMC__CHECK(kind <= LMC_FILE_DIRECTORY && flags <= (LMC__HAS_MODE | LMC__HAS_MTIME) &&
-                   reserved == 0,
-               LMC_ERR_UNSUPPORTED);
-    file->kind = kind == LMC_FILE_DIRECTORY ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
-    file->has_mode = (flags & LMC__HAS_MODE) != 0;
-    file->has_mtime = (flags & LMC__HAS_MTIME) != 0;
-    file->mode = lmc__take32(c);
-    file->mtime_s = (int64_t)lmc__take64(c);
-    file->mtime_ns = lmc__take32(c);
-    *path_size = lmc__take32(c);
-    *n_tensors = lmc__take32(c);
-    LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE || file->size == LMC_UNKNOWN_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(file->mode <= (file->has_mode ? 07777u : 0u), LMC_ERR_CORRUPT);
-    LMC__CHECK(file->mtime_ns <= 999999999u &&
-                   (file->has_mtime || (file->mtime_s == 0 && file->mtime_ns == 0)),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(file->kind != LMC_FILE_DIRECTORY || file->size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(*n_tensors == 0 ||
-                   (file->size != LMC_UNKNOWN_SIZE && file->kind != LMC_FILE_DIRECTORY),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(*n_tensors <= LMC__MAX_TENSORS && *path_size <= LMC__MAX_STRING, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__left(c) >= *path_size && lmc__is_path(c->p, *path_size), LMC_ERR_CORRUPT);
-    *path = lmc__take_bytes(c, *path_size);
+    unsigned form;
+    uint64_t v;
+    memset(e, 0, sizeof *e);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get8(c, &e->prefix));
+    LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
+    if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
+    else if (form & LMC__FILE_IS_UNKNOWN) e->file.size = LMC_UNKNOWN_SIZE;
+    else LMC__TRY(lmc__get_limited(c, &e->file.size, LMC__MAX_FILE_SIZE));
+    if (form & LMC__FILE_HAS_MODE) {
+        LMC__TRY(lmc__get_limited(c, &v, 07777));
+        e->file.has_mode = 1;
+        e->file.mode = (uint32_t)v;
+    }
+    if (form & LMC__FILE_HAS_MTIME) {
+        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        e->file.has_mtime = 1;
+        e->file.mtime_s = (int64_t)lmc__take64(c);
+        e->file.mtime_ns = lmc__take32(c);
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT);
+    }
+    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
+        LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
     return LMC_OK;
 }
 
-/* A tensor's entry in a FILE body:
- *
- *     0  offset      8  size           16  size of the name
- *    20  size of the dtype's name      21  rank
- *    22  generation, 0: exact          23  measure of the loss, 0 if exact
- *    24  shape, name, dtype; if not exact the error, in units of 2^-32
- *
- * Once parsed, all of it is there, sizes and counts are within their limits. Whether the tensor
- * makes sense in its file is not looked at. */
 typedef struct lmc__tensor_entry {
-    uint64_t offset, size;
-    uint32_t name_size;
-    uint8_t dtype_size, rank, generation, measure;
-    const uint8_t *shape, *name, *dtype; /* in the body */
-    uint32_t error;                      /* in units of 2^-32 */
+    uint64_t back; /* the reference is the entry so many before; 0: none */
+    unsigned prefix, suffix;
+    const uint8_t *middle;
+    uint32_t middle_size, name_size;
+    uint64_t gap;
+    int is_like; /* what follows, but the loss, is the reference's */
+    enum lmc_dtype dtype;
+    const uint8_t *dtype_name; /* of LMC_AUTO: a string that no number stands for */
+    uint32_t dtype_size;
+    unsigned rank;
+    const uint8_t *shape; /* varints, which are valid */
+    uint64_t size;        /* of LMC_AUTO */
+    lmc_loss loss;
 } lmc__tensor_entry;
 
-LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__cursor *c, lmc__tensor_entry *e)
+/* Dtype | Rank | Shape | Size, where the entry is not like another one. */
+static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
 {
-    LMC__CHECK(lmc__left(c) >= LMC__TENSOR_ENTRY_SIZE, LMC_ERR_CORRUPT);
-    e->offset = lmc__take64(c);
-    e->size = lmc__take64(c);
-    e->name_size = lmc__take32(c);
-    e->dtype_size = lmc__take8(c);
-    e->rank = lmc__take8(c);
-    e->generation = lmc__take8(c);
-    e->measure = lmc__take8(c);
-    LMC__CHECK(e->name_size <= LMC__MAX_STRING && e->dtype_size >= 1 &&
-                   e->dtype_size <= LMC__MAX_DTYPE_SIZE && e->rank <= LMC_MAX_RANK,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(e->generation ? e->measure >= LMC_MEASURE_UPDATE && e->measure <= LMC_MEASURE_NMSE
-                             : e->measure == 0,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__left(c) >=
-                   8u * e->rank + e->name_size + e->dtype_size + (e->generation ? 4u : 0u),
-               LMC_ERR_CORRUPT);
-    e->shape = lmc__take_bytes(c, 8u * e->rank);
-    e->name = lmc__take_bytes(c, e->name_size);
-    e->dtype = lmc__take_bytes(c, e->dtype_size);
-    e->error = e->generation ? lmc__take32(c) : 0;
+    unsigned code, i;
+    uint64_t v;
+    LMC__TRY(lmc__get8(c, &code));
+    LMC__CHECK(lmc__find_dtype_code(code) < LMC_DTYPE_COUNT, LMC_ERR_UNSUPPORTED);
+    e->dtype = (enum lmc_dtype)lmc__find_dtype_code(code);
+    if (e->dtype == LMC_AUTO) {
+        unsigned size;
+        LMC__TRY(lmc__get8(c, &size));
+        LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
+                   LMC_ERR_CORRUPT);
+        e->dtype_size = size;
+        e->dtype_name = lmc__take_bytes(c, size);
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT);
+        for (i = 1; i < LMC_DTYPE_COUNT; i++) /* one dtype has one form */
+            LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
+                           memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
+                       LMC_ERR_CORRUPT);
+    }
+    LMC__TRY(lmc__get8(c, &e->rank));
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+    e->shape = c->p;
+    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
+    if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
     return LMC_OK;
 }
 
-/* What is left of the one allocation that a lmc_file's arrays and strings are in. */
-typedef struct lmc__file_room {
-    uint64_t *words; /* shapes */
-    char *chars;     /* strings, NUL-terminated */
-} lmc__file_room;
-
-/* The bytes at p as a string. */
-static const char *lmc__copy_string(lmc__file_room *room, const uint8_t *p, size_t size)
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. What refers to another entry is not
+ * looked at. */
+LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tensor_entry *e)
 {
-    char *const copy = room->chars;
-    memcpy(copy, p, size);
-    copy[size] = 0;
-    room->chars += size + 1;
-    return copy;
-}
-
-/* The tensor of an entry, whose arrays and strings go to room. It must lie in the file, and not
- * before *position, where the one before it ends: so tensors are in order and do not overlap. Of a
- * known dtype, its shape must give its size; of others nobody can tell. */
-static enum lmc_status lmc__copy_tensor(lmc_tensor *t, const lmc__tensor_entry *e,
-                                        const lmc_file *file, lmc__file_room *room,
-                                        uint64_t *position)
-{
-    enum lmc_dtype dtype;
-    unsigned i;
-    LMC__CHECK(memchr(e->name, 0, (size_t)e->name_size + e->dtype_size) == NULL, LMC_ERR_CORRUPT);
-    memset(t, 0, sizeof *t);
-    t->offset = e->offset;
-    t->size = e->size;
-    t->rank = e->rank;
-    t->loss.generation = e->generation;
-    t->loss.measure = (enum lmc_measure)e->measure;
-    t->loss.error = e->error / 4294967296.0;
-    t->shape = room->words;
-    for (i = 0; i < e->rank; i++) *room->words++ = lmc__load64(e->shape + 8 * i);
-    t->name = lmc__copy_string(room, e->name, e->name_size);
-    t->dtype = lmc__copy_string(room, e->dtype, e->dtype_size);
-    LMC__CHECK(t->offset >= *position && t->offset <= file->size &&
-                   t->size <= file->size - t->offset,
+    unsigned form;
+    memset(e, 0, sizeof *e);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__TRY(lmc__get_varint(c, &e->back));
+    e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT);
+    if (e->back) {
+        LMC__TRY(lmc__get8(c, &e->prefix));
+        LMC__TRY(lmc__get8(c, &e->suffix));
+    }
+    LMC__TRY(
+        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
-    *position = t->offset + t->size;
-    dtype = lmc_find_dtype(t->dtype);
-    LMC__CHECK(dtype == LMC_AUTO ||
-                   lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size,
-               LMC_ERR_CORRUPT);
+    e->name_size = e->prefix + e->middle_size + e->suffix;
+    if (form & LMC__TENSOR_HAS_GAP) {
+        LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT);
+    }
+    if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
+    if (form & LMC__TENSOR_HAS_LOSS) {
+        LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
+        e->loss.generation = lmc__take8(c);
+        e->loss.measure = (enum lmc_measure)lmc__take8(c);
+        e->loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE &&
+                       e->loss.measure <= LMC_MEASURE_NMSE,
+                   LMC_ERR_CORRUPT);
+    }
     return LMC_OK;
 }
 
-/* A FILE body, checked, as a lmc_file whose arrays and strings are in *memory, which it replaces.
- *
- * Two passes over the entries. The first finds that all are there, that they end where the body
- * does, and how much memory they take: an entry has 25 bytes at least, so that is linear in size,
- * whatever the number of tensors claims to be. The second copies them to one allocation:
- *
- *     lmc_tensor[n]   uint64_t[] (shapes)   lmc__item[n] (to find equal names)   characters
- *
- * in order of falling alignment, so that each part is aligned where the one before ends. Names must
- * differ within the file: sorted, equal ones are neighbours. Errors leave *memory allocated; it
- * belongs to the caller in any case. */
-LMC__COLD static enum lmc_status lmc__parse_file(lmc_file *file, lmc__buffer *memory,
-                                                 const uint8_t *body, size_t size)
+/* -- a FILE body -- */
+
+/* What a body has. */
+typedef struct lmc__body_counts {
+    uint64_t n_files, n_tensors, n_words, n_chars;
+} lmc__body_counts;
+
+/* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
+ * at least, so this is linear in the body's size, whatever it says that it has. */
+static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__body_counts *counts)
 {
-    uint64_t n_words = 0, n_chars = 0, position = 0;
-    uint32_t path_size, n_tensors, i;
-    const uint8_t *path;
-    lmc__tensor_entry e;
-    lmc__cursor c, tensors_at;
-    lmc__file_room room;
+    lmc__file_entry file;
+    lmc__tensor_entry tensor;
+    uint64_t i, j;
+    memset(counts, 0, sizeof *counts);
+    LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(counts->n_files == 1 || (features & LMC__FEATURE_GROUPED), LMC_ERR_CORRUPT);
+    for (i = 0; i < counts->n_files; i++) {
+        LMC__TRY(lmc__get_file_entry(c, &file));
+        LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
+        counts->n_chars += file.prefix + file.rest_size + 1;
+        counts->n_tensors += file.n_tensors;
+        for (j = 0; j < file.n_tensors; j++) {
+            LMC__TRY(lmc__get_tensor_entry(c, &tensor));
+            counts->n_words += tensor.rank;
+            counts->n_chars +=
+                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
+        }
+    }
+    return lmc__skip_records(c);
+}
+
+/* While the entries of a body that was counted are copied. */
+typedef struct lmc__body_parser {
+    lmc__cursor c;
+    /* of all files of the body; so many are there. items: of their names */
     lmc_tensor *tensors;
     lmc__item *items;
+    size_t n_tensors;
+    /* what is left of the memory: shapes; strings, NUL-terminated */
+    uint64_t *words;
+    char *chars;
+} lmc__body_parser;
 
-    memset(file, 0, sizeof *file);
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    c.p = body;
-    c.end = body + size;
-    LMC__TRY(lmc__parse_file_head(&c, file, &path, &path_size, &n_tensors));
-    tensors_at = c;
-    for (i = 0; i < n_tensors; i++) {
-        LMC__TRY(lmc__parse_tensor(&c, &e));
-        n_words += e.rank;
-        n_chars += e.name_size + e.dtype_size + 2u;
-    }
-    LMC__CHECK(c.p == c.end, LMC_ERR_CORRUPT);
+/* Bytes go to the strings. */
+static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
+{
+    if (size) memcpy(x->chars, p, size);
+    x->chars += size;
+}
 
-    memory->size = 0;
-    LMC__TRY(lmc__reserve(memory, n_tensors * (uint64_t)(sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                      8 * n_words + n_chars + path_size + 1));
-    tensors = (lmc_tensor *)(void *)memory->data;
-    room.words = (uint64_t *)(void *)(tensors + n_tensors); /* in order of falling alignment */
-    items = (lmc__item *)(void *)(room.words + n_words);
-    room.chars = (char *)(items + n_tensors);
-    file->path = lmc__copy_string(&room, path, path_size);
-    c = tensors_at;
-    for (i = 0; i < n_tensors; i++) {
-        LMC__TRY(lmc__parse_tensor(&c, &e));
-        LMC__TRY(lmc__copy_tensor(&tensors[i], &e, file, &room, &position));
-        memset(&items[i], 0, sizeof items[i]); /* only to find names that are there twice */
-        items[i].name = (const uint8_t *)tensors[i].name;
-        items[i].size = e.name_size;
-    }
-    lmc__sort_items(items, n_tensors);
-    LMC__CHECK(!lmc__has_duplicates(items, n_tensors), LMC_ERR_CORRUPT);
-    file->n_tensors = n_tensors;
-    file->tensors = n_tensors ? tensors : NULL;
+/* The next path, of which the first bytes are those of `before`; its size to *size, which was that
+ * one's. */
+static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
+                                      const char *before, size_t *size, const char **path)
+{
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT);
+    *path = x->chars;
+    lmc__put_chars(x, before, e->prefix);
+    lmc__put_chars(x, e->rest, e->rest_size);
+    *x->chars++ = 0;
+    *size = e->prefix + e->rest_size;
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT);
     return LMC_OK;
 }
+
+/* Dtype, shape and size of a tensor whose entry says them itself. The size of a known dtype is that
+ * of its shape; of others nobody can tell. */
+static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_entry *e,
+                                      lmc_tensor *t)
+{
+    lmc__cursor shape;
+    unsigned i;
+    shape.p = e->shape;
+    shape.end = x->c.end;
+    t->rank = e->rank;
+    t->shape = x->words;
+    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(&shape, x->words++));
+    t->dtype = lmc__dtypes[e->dtype].name;
+    t->size = e->size;
+    if (e->dtype != LMC_AUTO) {
+        t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT);
+        return LMC_OK;
+    }
+    t->dtype = x->chars;
+    lmc__put_chars(x, e->dtype_name, e->dtype_size);
+    *x->chars++ = 0;
+    return LMC_OK;
+}
+
+/* The next tensor, which begins at *position of its file or behind it, and ends within it: so
+ * tensors are in order and do not overlap. */
+static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *file,
+                                        uint64_t *position)
+{
+    lmc_tensor *const t = &x->tensors[x->n_tensors];
+    lmc__item *const item = &x->items[x->n_tensors];
+    lmc__tensor_entry e;
+    LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT);
+    memset(t, 0, sizeof *t);
+    memset(item, 0, sizeof *item);
+    t->name = x->chars;
+    if (e.back) {
+        const lmc__item *const reference = item - (size_t)e.back;
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT);
+        lmc__put_chars(x, reference->name, e.prefix);
+        lmc__put_chars(x, e.middle, e.middle_size);
+        lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
+    } else lmc__put_chars(x, e.middle, e.middle_size);
+    *x->chars++ = 0;
+    item->name = (const uint8_t *)t->name;
+    item->size = e.name_size;
+    if (e.is_like) {
+        const lmc_tensor *const reference = t - (size_t)e.back;
+        t->dtype = reference->dtype;
+        t->rank = reference->rank;
+        t->shape = reference->shape;
+        t->size = reference->size;
+    } else LMC__TRY(lmc__copy_type(x, &e, t));
+    t->loss = e.loss;
+    LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
+    t->offset = *position + e.gap;
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+    *position = t->offset + t->size;
+    x->n_tensors++;
+    return LMC_OK;
+}
+
+/* The next file, which begins at *start of the stream. Names must differ within it: sorted, equal
+ * ones are neighbours. (That comes later, for later entries may refer to these.) */
+static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size_t *path_size,
+                                      uint64_t *start)
+{
+    const char *const before =
+        *path_size ? lmc__listed_at(l, l->n_files - 1)->file.path : NULL; /* in this section */
+    lmc__listed_file *f;
+    lmc__file_entry e;
+    uint64_t position = 0, i;
+    LMC__TRY(lmc__get_file_entry(&x->c, &e));
+    LMC__TRY(lmc__add_file(l, &f));
+    f->is_described = 1;
+    f->file = e.file;
+    f->start = *start;
+    LMC__TRY(lmc__copy_path(x, &e, before, path_size, &f->file.path));
+    f->file.n_tensors = (size_t)e.n_tensors;
+    if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
+    for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
+    if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT);
+    *start += e.file.size;
+    return LMC_OK;
+}
+
+/* No two tensors of a file have one name. items: of all tensors of the stream, which are used
+ * up. */
+static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream *stream,
+                                        lmc__item *items)
+{
+    size_t i;
+    for (i = 0; i < stream->n_files; i++) {
+        const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
+        lmc__sort_items(items, n);
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT);
+        items += n;
+    }
+    return LMC_OK;
+}
+
+/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
+ * allocation, which the first pass over the entries has measured:
+ *
+ *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
+ * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
+ * others. Shapes and dtypes that entries share, tensors share, too. */
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size,
+                                         unsigned features)
+{
+    lmc__stream *stream;
+    lmc__body_counts counts;
+    lmc__body_parser x;
+    uint64_t i, start = 0;
+    size_t path_size = 0;
+    LMC__TRY(lmc__add_stream(l, &stream));
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    memset(&x, 0, sizeof x);
+    x.c.p = body;
+    x.c.end = body + size;
+    LMC__TRY(lmc__count_body(&x.c, features, &counts));
+    LMC__TRY(
+        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                          8 * counts.n_words + counts.n_chars));
+    x.tensors = (lmc_tensor *)(void *)stream->memory.data;
+    x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
+    x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
+    x.chars = (char *)(x.words + counts.n_words);
+    x.c.p = body;
+    LMC__TRY(lmc__get_varint(&x.c, &i)); /* the number of files */
+    for (i = 0; i < counts.n_files; i++) LMC__TRY(lmc__copy_file(&x, l, &path_size, &start));
+    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
+    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : start;
+    return lmc__check_names(l, stream, x.items);
+}
+
+/* The rules for all files together: no path twice, and a nameless file is alone. */
+static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
+{
+    size_t i;
+    for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
+        const char *const path = lmc__listed_at(l, i)->file.path;
+        const lmc__listed_file *const first = lmc__listed_at(l, 0);
+        LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
+                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__add_path(&l->paths, i, path));
+    }
+    return LMC_OK;
+}
+
+/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size,
+                                                 unsigned features)
+{
+    const size_t n = l->n_streams;
+    enum lmc_status status = lmc__parse_stream(l, body, size, features);
+    if (status == LMC_OK) status = lmc__check_paths(l, lmc__stream_at(l, n));
+    if (status != LMC_OK && l->n_streams > n) lmc__remove_stream(l);
+    return status;
+}
+
+/* -- writing -- */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
@@ -16992,205 +17546,486 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* An entry as lmc__parse_tensor reads it. The error of a loss is rounded down to a multiple of
- * 2^-32, and 1 to the largest below it. */
-LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t)
+/* A tensor that is written, and what is asked of it again and again. */
+typedef struct lmc__written_tensor {
+    const lmc_tensor *t;
+    const uint8_t *name;
+    size_t name_size;
+    enum lmc_dtype dtype;
+} lmc__written_tensor;
+
+/* How an entry may refer to another one, and bytes of it that depend on that. */
+typedef struct lmc__reference {
+    unsigned back, prefix, suffix;
+    int is_like;
+    uint64_t size;
+} lmc__reference;
+
+static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
 {
-    uint8_t entry[LMC__TENSOR_ENTRY_SIZE], field[8];
-    size_t name_size, dtype_size;
-    lmc_loss loss;
+    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
+           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
+           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+}
+
+/* Bytes that names share at their ends, in a row: at most 255, and n. */
+static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+{
+    unsigned i = 0;
+    while (i < 255 && i < n && *a == *b) {
+        i++;
+        if (i < n) a += step, b += step;
+    }
+    return i;
+}
+
+/* Of what Dtype, Rank, Shape and Size take. */
+static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+{
+    uint64_t n = 2;
     unsigned i;
-    if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
-        return LMC_ERR_ARGUMENT;
-    name_size = strlen(t->name);
-    dtype_size = strlen(t->dtype);
-    if (name_size > LMC__MAX_STRING || dtype_size < 1 || dtype_size > LMC__MAX_DTYPE_SIZE)
-        return LMC_ERR_ARGUMENT;
-    loss = lmc__get_loss(t);
-    memset(entry, 0, sizeof entry);
-    lmc__store64(entry, t->offset);
-    lmc__store64(entry + 8, t->size);
-    lmc__store32(entry + 16, (uint32_t)name_size);
-    entry[20] = (uint8_t)dtype_size;
-    entry[21] = (uint8_t)t->rank;
-    if (loss.generation) {
-        if (loss.generation > 255 || !(loss.error >= 0) || loss.error > 1)
-            return LMC_ERR_ARGUMENT; /* the measure: see lmc__parse_tensor */
-        entry[22] = (uint8_t)loss.generation;
-        entry[23] = (uint8_t)loss.measure;
+    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
+    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+}
+
+/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+#define LMC__MAX_BACK 8u
+
+/* The reference that makes the entry of w smallest; before: the n entries before it, the last
+ * first; type_size: see lmc__count_type_bytes. */
+static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
+                                            const lmc__written_tensor *const *before, unsigned n,
+                                            uint64_t type_size)
+{
+    lmc__reference best;
+    unsigned i;
+    memset(&best, 0, sizeof best);
+    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
+    for (i = 0; i < n; i++) {
+        const lmc__written_tensor *const other = before[i];
+        const size_t most = lmc__min(w->name_size, other->name_size);
+        lmc__reference found;
+        size_t middle;
+        found.back = i + 1;
+        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.suffix = most == found.prefix ? 0
+                                            : lmc__count_shared(w->name + w->name_size - 1,
+                                                                other->name + other->name_size - 1,
+                                                                most - found.prefix, -1);
+        found.is_like = lmc__is_like(w, other);
+        middle = w->name_size - found.prefix - found.suffix;
+        found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
+        if (found.size < best.size) best = found;
     }
-    LMC__TRY(lmc__append(out, entry, sizeof entry));
-    for (i = 0; i < t->rank; i++) {
-        lmc__store64(field, t->shape[i]);
-        LMC__TRY(lmc__append(out, field, 8));
+    return best;
+}
+
+/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
+ * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
+                                                    const lmc__reference *r, uint64_t position)
+{
+    const lmc_tensor *const t = w->t;
+    const lmc_loss loss = lmc__get_loss(t);
+    const uint64_t gap = t->offset - position;
+    const size_t middle = w->name_size - r->prefix - r->suffix;
+    unsigned i;
+    if (loss.generation > 255 || (loss.generation && (!(loss.error >= 0) || loss.error > 1)))
+        return LMC_ERR_ARGUMENT; /* the measure: see lmc__get_tensor_entry */
+    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+                                   (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
+                                   (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
+    LMC__TRY(lmc__append_varint(out, r->back));
+    if (r->back) {
+        LMC__TRY(lmc__append8(out, r->prefix));
+        LMC__TRY(lmc__append8(out, r->suffix));
     }
-    LMC__TRY(lmc__append(out, t->name, name_size));
-    LMC__TRY(lmc__append(out, t->dtype, dtype_size));
-    if (loss.generation)
-        LMC__TRY(lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0)
-                                                   : UINT32_MAX));
+    LMC__TRY(lmc__append_varint(out, middle));
+    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    if (gap) LMC__TRY(lmc__append_varint(out, gap));
+    if (!r->is_like) {
+        LMC__TRY(lmc__append8(out, lmc__dtype_codes[w->dtype]));
+        if (w->dtype == LMC_AUTO) {
+            LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
+            LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
+        }
+        LMC__TRY(lmc__append8(out, t->rank));
+        for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
+        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+    }
+    if (!loss.generation) return LMC_OK;
+    LMC__TRY(lmc__append8(out, loss.generation));
+    LMC__TRY(lmc__append8(out, (unsigned)loss.measure));
+    return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
+}
+
+/* What an entry cannot say at all; the rest is for whoever parses it. */
+static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+{
+    const lmc_tensor *const t = w->t;
+    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
+        t->size > LMC__MAX_FILE_SIZE - t->offset)
+        return 0;
+    if (w->dtype == LMC_AUTO)
+        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+}
+
+/* The entries of a file's tensors. */
+LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
+{
+    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
+    const lmc__written_tensor *before[LMC__MAX_BACK];
+    uint64_t position = 0;
+    size_t i;
+    for (i = 0; i < file->n_tensors; i++) {
+        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
+        const lmc_tensor *const t = &file->tensors[i];
+        lmc__reference r;
+        unsigned n = 0;
+        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+            return LMC_ERR_ARGUMENT;
+        w->t = t;
+        w->name = (const uint8_t *)t->name;
+        w->name_size = strlen(t->name);
+        w->dtype = lmc_find_dtype(t->dtype);
+        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
+        for (; n < LMC__MAX_BACK && n < i; n++)
+            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
+        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
+        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        position = t->offset + t->size;
+    }
     return LMC_OK;
 }
 
 /* The FILE body of a description from the caller. Only what could not be written down is refused
- * here; all other rules lmc__parse_file checks, which whoever calls this calls next. */
+ * here; all other rules lmc__list_files checks, which whoever calls this calls next. */
 LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
-    uint8_t head[LMC__FILE_BODY_SIZE];
-    size_t i, n;
+    const int is_directory = file->kind == LMC_FILE_DIRECTORY,
+              is_unknown = file->size == LMC_UNKNOWN_SIZE;
+    uint8_t field[8];
+    size_t n;
     if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
         return LMC_ERR_ARGUMENT;
     n = strlen(file->path);
     if (n > LMC__MAX_STRING || (unsigned)file->kind > LMC_FILE_DIRECTORY) return LMC_ERR_ARGUMENT;
-    lmc__store64(head, file->size);
-    head[8] = (uint8_t)file->kind;
-    head[9] =
-        (uint8_t)((file->has_mode ? LMC__HAS_MODE : 0) | (file->has_mtime ? LMC__HAS_MTIME : 0));
-    head[10] = head[11] = 0;
-    lmc__store32(head + 12, file->has_mode ? file->mode : 0);
-    lmc__store64(head + 16, file->has_mtime ? (uint64_t)file->mtime_s : 0);
-    lmc__store32(head + 24, file->has_mtime ? file->mtime_ns : 0);
-    lmc__store32(head + 28, (uint32_t)n);
-    lmc__store32(head + 32, (uint32_t)file->n_tensors);
-    LMC__TRY(lmc__append(out, head, sizeof head));
+    if ((is_directory && file->size != 0) || ((is_directory || is_unknown) && file->n_tensors))
+        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append8(out, (is_directory ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
+                                   (file->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
+                                   (file->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u) |
+                                   (is_unknown ? (unsigned)LMC__FILE_IS_UNKNOWN : 0u)));
+    LMC__TRY(lmc__append8(out, 0));
+    LMC__TRY(lmc__append_varint(out, n));
     LMC__TRY(lmc__append(out, file->path, n));
-    for (i = 0; i < file->n_tensors; i++) LMC__TRY(lmc__append_tensor(out, &file->tensors[i]));
+    if (!is_directory && !is_unknown) LMC__TRY(lmc__append_varint(out, file->size));
+    if (file->has_mode) LMC__TRY(lmc__append_varint(out, file->mode));
+    if (file->has_mtime) {
+        lmc__store64(field, (uint64_t)file->mtime_s);
+        LMC__TRY(lmc__append(out, field, 8));
+        LMC__TRY(lmc__append32(out, file->mtime_ns));
+    }
+    if (is_directory || is_unknown) return LMC_OK;
+    LMC__TRY(lmc__append_varint(out, file->n_tensors));
+    return lmc__append_tensors(out, file);
+}
+
+/* == snapshot/texts.h ========================================================================== */
+
+/* The header text of a file (spec 5.2): what its tensor entries say, as safetensors writes it down
+ * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
+ * says what the FILE section has said already, takes no space.
+ *
+ *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
+ *
+ * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
+ * once for each file, so that any bytes of it take time in proportion to their number, and a few
+ * hundred more. */
+
+/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+typedef struct lmc__text {
+    uint64_t at, from, to;
+    uint8_t *dst;
+} lmc__text;
+
+static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+{
+    const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
+    if (from < to)
+        memcpy(x->dst + (size_t)(from - x->from), (const uint8_t *)p + (size_t)(from - x->at),
+               (size_t)(to - from));
+    x->at += size;
+}
+
+static void lmc__make_string(lmc__text *x, const char *string)
+{
+    lmc__make_text(x, string, strlen(string));
+}
+
+static void lmc__make_number(lmc__text *x, uint64_t v)
+{
+    char digits[20];
+    size_t n = 0;
+    do digits[sizeof digits - ++n] = (char)('0' + (char)(v % 10));
+    while ((v /= 10) != 0);
+    lmc__make_text(x, digits + sizeof digits - n, n);
+}
+
+/* The text of one tensor; but for the first, the comma in front of it is a part of that. */
+static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t name_size)
+{
+    const lmc_tensor *const t = &file->tensors[i];
+    const uint64_t data = file->tensors[0].offset;
+    unsigned j;
+    lmc__make_string(x, i ? ",\"" : "\"");
+    lmc__make_text(x, t->name, name_size);
+    lmc__make_string(x, "\":{\"dtype\":\"");
+    lmc__make_string(x, t->dtype);
+    lmc__make_string(x, "\",\"shape\":[");
+    for (j = 0; j < t->rank; j++) {
+        if (j) lmc__make_text(x, ",", 1);
+        lmc__make_number(x, t->shape[j]);
+    }
+    lmc__make_string(x, "],\"data_offsets\":[");
+    lmc__make_number(x, t->offset - data);
+    lmc__make_text(x, ",", 1);
+    lmc__make_number(x, t->offset - data + t->size);
+    lmc__make_string(x, "]}");
+}
+
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
+ * their sizes are kept. */
+typedef struct lmc__text_entry {
+    uint64_t start; /* of its text */
+    size_t name_size;
+} lmc__text_entry;
+
+static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
+{
+    return (const lmc__text_entry *)(const void *)f->text_at.data;
+}
+
+/* Finds where the text of each tensor begins; the last entry is where all ends. */
+LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
+{
+    lmc__text_entry entry;
+    lmc__text x;
+    size_t i;
+    memset(&x, 0, sizeof x);
+    LMC__TRY(lmc__reserve(&f->text_at, ((uint64_t)f->file.n_tensors + 1) * sizeof entry));
+    for (i = 0; i <= f->file.n_tensors; i++) {
+        memset(&entry, 0, sizeof entry);
+        entry.start = x.at;
+        if (i < f->file.n_tensors) {
+            entry.name_size = strlen(f->file.tensors[i].name);
+            lmc__make_entry(&x, &f->file, i, entry.name_size);
+        }
+        LMC__TRY(lmc__append(&f->text_at, &entry, sizeof entry));
+    }
     return LMC_OK;
 }
 
-/* -- RUN -- */
+/* Bytes of the file's header text. */
+static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
+{
+    if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
+    *size = lmc__text_entries(f)[f->file.n_tensors].start;
+    return LMC_OK;
+}
 
-/* A run, as its RUN body describes it:
- *
- *     0  size        8  log2 of the block size      9  prediction     10  conversion
- *    11  reserved   12  number of segments         16  segments, LMC__SEGMENT_SIZE bytes each
- *
- * Its place in the file is where the run before it ends. segments points into the body, which must
- * stay. */
+typedef struct lmc__text_search {
+    const lmc__text_entry *entries;
+    uint64_t offset;
+} lmc__text_search;
+
+static int lmc__is_text_before(const void *context, size_t i)
+{
+    const lmc__text_search *const s = (const lmc__text_search *)context;
+    return s->entries[i + 1].start <= s->offset;
+}
+
+/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
+ * them. */
+static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+{
+    lmc__text_search search;
+    lmc__text x;
+    size_t i;
+    if (size == 0) return;
+    search.entries = lmc__text_entries(f);
+    search.offset = offset;
+    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
+    x.at = search.entries[i].start;
+    x.from = offset;
+    x.to = offset + size;
+    x.dst = dst;
+    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+}
+
+/* == snapshot/runs.h =========================================================================== */
+
+/* RUN bodies (spec 5.2), both ways. */
+
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
+typedef struct lmc__segment {
+    /* within the stream */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+} lmc__segment;
+
+/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
 typedef struct lmc__run {
-    /* within the file */
+    /* within the stream */
     uint64_t start;
     uint64_t size;
     /* decoded bytes of each block but the last */
     size_t block_size;
     /* at most 2^32 - 1 */
     uint64_t n_blocks;
-    size_t file_number;
+    /* number of the stream */
+    size_t stream;
     /* LMC__PREDICT_... */
     unsigned prediction;
     /* enum lmc_conversion, of a prediction by the run's own snapshot */
     unsigned conversion;
-    /* in the body */
-    const uint8_t *segments;
+    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    size_t first_segment;
     uint32_t n_segments;
+    const lmc__segment *segments;
 } lmc__run;
 
-/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
- * without a gap, in order. */
-typedef struct lmc__segment {
-    uint32_t file_number;
-    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
-     * plus 1 */
-    uint32_t base;
-    /* within the file */
-    uint64_t start, size;
-    /* within the base's item, or the file: where the prediction begins */
-    uint64_t base_offset;
-} lmc__segment;
+/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* p: LMC__SEGMENT_SIZE bytes. */
-static lmc__segment lmc__get_segment(const uint8_t *p)
+/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+static int lmc__is_own_prediction(const lmc__run *run)
 {
-    lmc__segment s;
-    s.file_number = lmc__load32(p);
-    s.base = lmc__load32(p + 4);
-    s.start = lmc__load64(p + 8);
-    s.size = lmc__load64(p + 16);
-    s.base_offset = lmc__load64(p + 24);
-    return s;
+    return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-#ifndef LMC_NO_ENCODER
-/* dst: LMC__SEGMENT_SIZE bytes. */
-static void lmc__put_segment(uint8_t *dst, const lmc__segment *s)
+/* The file may have such runs, as its header says. */
+static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    lmc__store32(dst, s->file_number);
-    lmc__store32(dst + 4, s->base);
-    lmc__store64(dst + 8, s->start);
-    lmc__store64(dst + 16, s->size);
-    lmc__store64(dst + 24, s->base_offset);
-}
-
-/* The fixed fields of a RUN body, of LMC__RUN_BODY_SIZE bytes; the segments stand behind. */
-static void lmc__put_run(uint8_t *dst, const lmc__run *run)
-{
-    uint8_t log2_block = 0;
-    while ((size_t)1 << log2_block < run->block_size) log2_block++;
-    lmc__store64(dst, run->size);
-    dst[8] = log2_block;
-    dst[9] = (uint8_t)run->prediction;
-    dst[10] = (uint8_t)run->conversion;
-    dst[11] = 0;
-    lmc__store32(dst + 12, run->n_segments);
-}
-#endif
-
-/* Number i of a run that was parsed. */
-static lmc__segment lmc__segment_at(const lmc__run *run, uint32_t i)
-{
-    return lmc__get_segment(run->segments + (size_t)LMC__SEGMENT_SIZE * i);
-}
-
-/* A RUN body that continues file number file_number, of which *position bytes have been covered;
- * advances *position over the run.
- *
- * Checked here: known kinds of prediction and conversion, a conversion only of the snapshot's own
- * bytes, block sizes within the format's limits, segments that are as many as the body has room
- * for, that follow each other from *position on, that end where the run does and within the file,
- * and a prediction only where there is to be one. Not checked here: whether what predicts them is
- * there (lmc__check_predictions). */
-LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, const uint8_t *body, size_t size,
-                                                uint32_t file_number, const lmc_file *file,
-                                                uint64_t *position)
-{
-    const uint64_t limit = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : file->size;
-    uint64_t sum = 0;
-    uint32_t n_segments, i;
-    LMC__CHECK(size >= LMC__RUN_BODY_SIZE, LMC_ERR_CORRUPT);
-    run->size = lmc__load64(body);
-    n_segments = lmc__load32(body + 12);
-    LMC__CHECK(body[9] <= LMC__PREDICT_OWN && body[10] <= LMC_CONVERT_F32_TO_F16 && body[11] == 0,
-               LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(body[10] == 0 || body[9] == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(body[8] >= LMC__MIN_LOG2_BLOCK && body[8] <= LMC__MAX_LOG2_BLOCK, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_segments >= 1 && n_segments <= LMC__MAX_SEGMENTS &&
-                   size == LMC__RUN_BODY_SIZE + (uint64_t)LMC__SEGMENT_SIZE * n_segments,
+    LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
-    LMC__CHECK(run->size >= 1 && run->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
-    run->start = *position;
-    run->file_number = file_number;
-    run->prediction = body[9];
-    run->conversion = body[10];
-    run->segments = body + LMC__RUN_BODY_SIZE;
-    run->n_segments = n_segments;
-    for (i = 0; i < n_segments; i++) {
-        const lmc__segment segment = lmc__segment_at(run, i);
-        LMC__CHECK(segment.base == 0 ? segment.base_offset == 0
-                                     : run->prediction != LMC__PREDICT_ZERO,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(run->conversion == 0 || segment.size % 2 == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(segment.file_number == file_number && segment.start == *position,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(segment.size >= 1 && segment.size <= limit - *position &&
-                       segment.size <= run->size - sum,
-                   LMC_ERR_CORRUPT);
-        *position += segment.size;
-        sum += segment.size;
-    }
-    LMC__CHECK(sum == run->size, LMC_ERR_CORRUPT);
-    run->block_size = (size_t)1 << body[8];
+    LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Of a run whose segments were appended to that buffer, which may have moved. */
+static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
+{
+    run->segments = run->n_segments
+                        ? (const lmc__segment *)(const void *)segments->data + run->first_segment
+                        : NULL;
+}
+
+/* The fields of a RUN body that do not depend on the files:
+ *
+ *     varint Run_Size | u8 Log2_Block_Size | u8 Prediction | u8 Conversion
+ *
+ * Known kinds of prediction and conversion, a conversion only of the snapshot's own bytes, sizes
+ * within the format's limits. */
+static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
+{
+    unsigned log2_block;
+    memset(run, 0, sizeof *run);
+    LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get8(c, &log2_block));
+    LMC__TRY(lmc__get8(c, &run->prediction));
+    LMC__TRY(lmc__get8(c, &run->conversion));
+    LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
+               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
+               LMC_ERR_CORRUPT);
+    run->block_size = (size_t)1 << log2_block;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
     LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The next segment, which begins at s->start; size 0: the rest of the piece. last: number of the
+ * item or file of the last segment that has one, -1 at first. Items and files are numbered below
+ * 2^32 - 1. */
+static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
+{
+    uint64_t reference;
+    s->base = 0;
+    s->base_offset = 0;
+    LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get_varint(c, &reference));
+    if (reference-- == 0) return LMC_OK;
+    *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
+    LMC__CHECK(*last >= 0 && *last < UINT32_MAX, LMC_ERR_CORRUPT);
+    s->base = (uint32_t)*last + 1;
+    if (reference & 1) {
+        LMC__TRY(lmc__get_varint(c, &s->base_offset));
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT);
+    }
+    return LMC_OK;
+}
+
+/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
+ * advances *position over the run. Its segments are appended to a buffer.
+ *
+ * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
+ * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
+ * proportion to the body. Not checked here: whether what predicts them is there
+ * (lmc__check_predictions). */
+LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
+                                                const uint8_t *body, size_t size,
+                                                const lmc__listing *l, size_t stream_number,
+                                                uint64_t *position)
+{
+    const lmc__stream *const stream = lmc__stream_at(l, stream_number);
+    const uint64_t limit = stream->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : stream->size;
+    uint64_t n_segments, i;
+    int64_t last = -1;
+    lmc__segment s;
+    lmc__cursor c;
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    c.p = body;
+    c.end = body + size;
+    LMC__TRY(lmc__get_run(&c, run));
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT);
+    run->start = *position;
+    run->stream = stream_number;
+    run->first_segment = segments->size / sizeof s;
+    if (run->prediction != LMC__PREDICT_ZERO) {
+        LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT);
+        run->n_segments = (uint32_t)n_segments;
+        memset(&s, 0, sizeof s);
+        s.start = *position;
+        for (i = 0; i < n_segments; i++) {
+            const uint64_t left = run->start + run->size - s.start;
+            LMC__TRY(lmc__get_segment(&c, &s, &last));
+            if (s.size == 0) {
+                const uint64_t end = lmc__find_piece_end(l, stream, s.start);
+                LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
+                s.size = end - s.start;
+            }
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT);
+            LMC__TRY(lmc__append(segments, &s, sizeof s));
+            s.start += s.size;
+        }
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT);
+    }
+    LMC__TRY(lmc__skip_records(&c));
+    lmc__set_segments(run, segments);
+    *position += run->size;
     return LMC_OK;
 }
 
@@ -17200,53 +18035,69 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
-/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
- * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
+#ifndef LMC_NO_ENCODER
+/* The fields of a RUN body up to its segments. */
+static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
-    lmc__item *item = (lmc__item *)(void *)items->data;
-    const size_t n = items->size / sizeof *item;
-    lmc__sha256 sha;
-    size_t i;
-    lmc__sort_items(item, n);
-    lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, "LMC snapshot 2", 15);
-    for (i = 0; i < n; i++) {
-        uint8_t field[4];
-        lmc__store32(field, (uint32_t)item[i].size);
-        lmc__sha256_update(&sha, field, 4);
-        lmc__sha256_update(&sha, item[i].name, item[i].size);
-        lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
-    }
-    lmc__sha256_finish(&sha, identity);
+    LMC__TRY(lmc__append_varint(out, run->size));
+    LMC__TRY(lmc__append8(out, lmc__log2_floor(run->block_size)));
+    LMC__TRY(lmc__append8(out, run->prediction));
+    LMC__TRY(lmc__append8(out, run->conversion));
+    return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
 }
+
+/* Their segments: of all but the last of a piece the size is written. */
+static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
+                                            uint32_t n, const lmc__listing *l,
+                                            const lmc__stream *stream)
+{
+    int64_t last = -1;
+    uint32_t i;
+    for (i = 0; i < n; i++) {
+        const lmc__segment *const s = &segments[i];
+        const int is_rest = lmc__find_piece_end(l, stream, s->start) == s->start + s->size;
+        LMC__TRY(lmc__append_varint(out, is_rest ? 0 : s->size));
+        if (s->base == 0) {
+            LMC__TRY(lmc__append_varint(out, 0));
+            continue;
+        }
+        LMC__TRY(lmc__append_varint(
+            out, 1 + (2 * lmc__zigzag((int64_t)s->base - 1 - (last + 1)) | (s->base_offset != 0))));
+        if (s->base_offset) LMC__TRY(lmc__append_varint(out, s->base_offset));
+        last = (int64_t)s->base - 1;
+    }
+    return LMC_OK;
+}
+#endif
 
 /* == snapshot/index_entries.h ================================================================== */
 
 /* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
  *
- *     head           counts, identity of the snapshot                   LMC__INDEX_BODY_SIZE
- *     entry of file 0: offset | header and body of its FILE section | facts
- *     entry of run 0:  offset | header and body of its RUN section  | {size, Header_CRC} per block
- *     ...            one entry for each section before, in their order
- *     metadata       sorted by key
+ *     head            copy of the file's header, counts, identity     LMC__INDEX_BODY_SIZE
+ *     entry of FILE 0: offset | header and body of the section | facts of its files
+ *     entry of RUN 0:  offset | header and body of the section | {size, Header_CRC} per block
+ *     ...             one entry for each section before, in their order; of ancillary ones
+ *                     offset | header
+ *     metadata        sorted by key
+ *     extension records
  *
- * The *facts* of a file are what is known only at its end: File_Size, File_CRC, identities.
+ * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
+ * its CRC, identities.
  *
  * Writer and restorer build the entries while blocks go by; the restorer then compares them with
  * those of the file byte for byte, so nothing else of an index that a pipe brings is to be checked.
  * A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-#define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
  * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
-    uint64_t limit;  /* on their size */
-    size_t facts_at; /* in entries: the facts of the file at hand */
+    uint64_t limit; /* on their size */
+    /* in entries, of the file at hand: its facts, its identities, and where they end */
+    size_t facts_at, identities_at, facts_end;
 } lmc__index_builder;
 
 /* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be
@@ -17270,29 +18121,63 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last entry. */
-static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
+/* Of the facts of a file, what stands before its identities. */
+static size_t lmc__facts_head_size(const lmc_file *file)
 {
-    b->facts_at = b->entries.size;
-    return lmc__grow_index(b, NULL,
-                           LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
+    return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
+}
+
+/* Room for the facts of files whose section was the last entry. */
+static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
+                                        const lmc__stream *stream)
+{
+    size_t i;
+    b->facts_end = b->entries.size;
+    for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
+        const lmc_file *const file = &lmc__listed_at(l, i)->file;
+        LMC__TRY(lmc__grow_index(
+            b, NULL, lmc__facts_head_size(file) + LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+    }
+    return LMC_OK;
+}
+
+/* The next of those files begins. */
+static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
+{
+    b->facts_at = b->facts_end;
+    b->identities_at = b->facts_at + lmc__facts_head_size(file);
+    b->facts_end = b->identities_at + LMC_IDENTITY_SIZE * lmc__count_identities(file);
 }
 
 /* Where the digester puts the identities of the file at hand. They move when the index grows: so a
  * digester is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_identities(const lmc__index_builder *b)
 {
-    return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
+    return b->entries.data + b->identities_at;
 }
 
-/* All of the file was absorbed by d: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
+/* The identities of a file, as an index has them. The stream's memory is the list's own. */
+static void lmc__keep_identities(lmc_file *file, const uint8_t *identities)
+{
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
+    size_t i;
+    if (file->n_tensors == 0) memcpy(file->identity, identities, LMC_IDENTITY_SIZE);
+    for (i = 0; i < file->n_tensors; i++)
+        memcpy(tensors[i].identity, identities + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+}
+
+/* All of the file was absorbed by d, so many bytes: its facts are known now. */
+static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->identities = lmc__index_identities(b);
     lmc__finish_digester(d);
-    lmc__store64(facts, file_size);
-    lmc__store32(facts + 8, d->file_crc);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    lmc__store32(d->identities - 4, d->file_crc);
+    file->size = file_size;
+    file->crc = d->file_crc;
+    lmc__keep_identities(file, d->identities);
 }
 
 /* The next block of the run whose section was the last. With its size a reader finds it; with its
@@ -17308,70 +18193,50 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
 
 /* The head of the body. */
 typedef struct lmc__index_head {
-    uint32_t n_files, n_runs, n_metadata;
+    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
+    uint32_t n_sections, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
 #ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
-    memset(dst, 0, LMC__INDEX_BODY_SIZE);
-    lmc__store32(dst, head->n_files);
-    lmc__store32(dst + 4, head->n_runs);
-    memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
-    lmc__store32(dst + 40, head->n_metadata);
+    memcpy(dst, head->header, LMC__HEADER_SIZE);
+    lmc__store32(dst + 80, head->n_sections);
+    lmc__store32(dst + 84, head->n_metadata);
+    memcpy(dst + 88, head->identity, LMC_IDENTITY_SIZE);
 }
 #endif
 
 /* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
+static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
-    head->n_files = lmc__load32(p);
-    head->n_runs = lmc__load32(p + 4);
-    memcpy(head->identity, p + 8, LMC_IDENTITY_SIZE);
-    head->n_metadata = lmc__load32(p + 40);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    return LMC_OK;
+    memcpy(head->header, p, LMC__HEADER_SIZE);
+    head->n_sections = lmc__load32(p + 80);
+    head->n_metadata = lmc__load32(p + 84);
+    memcpy(head->identity, p + 88, LMC_IDENTITY_SIZE);
 }
 
-/* Names and identities of everything that has them among n_entries entries. These are known to be
- * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
- * of it fails nothing is leaked. Items point into the entries. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
-                                          uint64_t n_entries)
+/* Names and identities of everything in the list that has them; items point into it. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
+    size_t i, j;
     items->size = 0;
-    for (; n_entries > 0; n_entries--) {
-        const uint8_t *const head = entries + 8, *const body = head + LMC__SECTION_HEADER_SIZE;
-        const uint8_t *const behind = body + (size_t)lmc__load64(head + 8);
-        if (head[0] == 'F') {
-            const uint8_t *identity = behind + LMC__FILE_FACTS_SIZE, *path;
-            uint32_t path_size, n_tensors, i;
-            lmc__tensor_entry tensor;
-            lmc__cursor c;
-            lmc_file file;
-            c.p = body;
-            c.end = behind;
-            LMC__TRY(lmc__parse_file_head(&c, &file, &path, &path_size, &n_tensors));
-            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, path, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                LMC__TRY(lmc__parse_tensor(&c, &tensor));
-                LMC__TRY(lmc__append_item(items, tensor.name, tensor.name_size,
-                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
-            }
-            entries = identity + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-        } else {
-            const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-            entries =
-                behind + LMC__BLOCK_ENTRY_SIZE * (size_t)((run_size + block_size - 1) / block_size);
+    for (i = 0; i < l->n_files; i++) {
+        const lmc_file *const f = &lmc__listed_at(l, i)->file;
+        if (f->n_tensors == 0)
+            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->identity));
+        for (j = 0; j < f->n_tensors; j++) {
+            const lmc_tensor *const t = &f->tensors[j];
+            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->identity));
         }
     }
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
- * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
+/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
+ * is there twice, and have no NUL, so they can be C strings. */
+static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -17379,23 +18244,21 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
     last.size = 0;
     for (i = 0; i < n; i++) {
         uint32_t key_size, value_size;
-        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
-        key_size = lmc__load32(p);
-        value_size = lmc__load32(p + 4);
-        p += 8;
+        LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
+        key_size = lmc__take32(c);
+        value_size = lmc__take32(c);
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size &&
-                       memchr(p, 0, key_size) == NULL,
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
+                       memchr(c->p, 0, key_size) == NULL,
                    LMC_ERR_CORRUPT);
-        next.name = p;
+        next.name = c->p;
         next.size = key_size;
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        p += (size_t)key_size + value_size;
+        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -17446,13 +18309,15 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
  * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
  * place of a base, and compare its size, and its CRC in the same way. */
 
-/* Bytes of a file. */
+/* Bytes of a stream. */
 typedef struct lmc__range {
-    size_t file_number;
+    size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of this snapshot: all files up to where it is written or restored */
+    const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
     /* of the base, sorted: lmc__item */
@@ -17479,14 +18344,16 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
-/* base: NULL, or one that is described completely: every file has a path and a known size, every
- * tensor a name and a dtype. Its identity is taken here, from the identities that it says its files
- * and tensors have; whether its bytes are those shows when they are read. On errors the origin is
- * to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
+/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
+ * file has a path and a known size, every tensor a name and a dtype. Its identity is taken here,
+ * from the identities that it says its files and tensors have; whether its bytes are those shows
+ * when they are read. On errors the origin is to be freed all the same. */
+static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                        const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
+    o->listing = listing;
     lmc__visit_origin(o, lmc__init_buffer, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
@@ -17564,28 +18431,34 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
     size_t step;           /* from one to the next */
-    uint64_t file_number, offset;
+    size_t stream;
+    uint64_t position;
 } lmc__range_search;
 
 static int lmc__is_range_before(const void *context, size_t i)
 {
     const lmc__range_search *const s = (const lmc__range_search *)context;
     const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->file_number < s->file_number ||
-           (r->file_number == s->file_number && r->end <= s->offset);
+    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
 }
 
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
- * first that ends behind offset of that file, or belongs to a later one. */
-static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint64_t file_number,
-                                   uint64_t offset)
+ * first that ends behind that byte of the stream, or belongs to a later one. */
+static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
+                                     uint64_t position)
 {
     lmc__range_search search;
     search.ranges = ranges->data;
     search.step = step;
-    search.file_number = file_number;
-    search.offset = offset;
+    search.stream = stream;
+    search.position = position;
     return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
+}
+
+/* File `number` has been described. */
+static int lmc__is_listed(const lmc__origin *o, uint64_t number)
+{
+    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
@@ -17593,14 +18466,18 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
                               uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
-    const size_t i = lmc__find_file_range(&o->ranges, sizeof *ranges, file_number, offset);
+    const lmc__listed_file *f;
+    uint64_t position;
+    size_t i;
+    if (file_number >= o->listing->n_files) return 0;
+    f = lmc__listed_at(o->listing, (size_t)file_number);
+    if (offset > f->file.size || size > f->file.size - offset) return 0;
     if (size == 0) return 1;
-    return i < o->ranges.size / sizeof *ranges && ranges[i].file_number == file_number &&
-           ranges[i].start <= offset && size <= ranges[i].end - offset;
+    position = f->start + offset;
+    i = lmc__find_stream_range(&o->ranges, sizeof *ranges, f->stream, position);
+    return i < o->ranges.size / sizeof *ranges && ranges[i].stream == f->stream &&
+           ranges[i].start <= position && size <= ranges[i].end - position;
 }
-
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
-static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Segment s of a run that is predicted by the base maps to bytes that the base has. */
 static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
@@ -17614,9 +18491,23 @@ static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
 /* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
 static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
-    const uint64_t size = lmc__prediction_scale(run) * s->size; /* s->size is below 2^63 */
-    return s->base_offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - s->base_offset &&
-           lmc__can_read_back(o, s->base - 1, s->base_offset, size);
+    return lmc__can_read_back(o, s->base - 1, s->base_offset,
+                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
+}
+
+/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
+ * a file behind it is not. */
+static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
+                                       const lmc__segment *s)
+{
+    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    uint64_t size;
+    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
+                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
@@ -17629,10 +18520,11 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment s = lmc__segment_at(run, i);
-        if (s.base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, &s), not_in_base);
-        else LMC__CHECK(lmc__is_written_before(o, run, &s), LMC_ERR_CORRUPT);
+        const lmc__segment *const s = &run->segments[i];
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
+        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
+        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
     }
     return LMC_OK;
 }
@@ -17645,12 +18537,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
-        if (last->file_number == run->file_number && last->end == run->start) {
+        if (last->stream == run->stream && last->end == run->start) {
             last->end += run->size;
             return LMC_OK;
         }
     }
-    range.file_number = run->file_number;
+    range.stream = run->stream;
     range.start = run->start;
     range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
@@ -17664,10 +18556,10 @@ typedef struct lmc__segment_search {
 static int lmc__is_segment_before(const void *context, size_t i)
 {
     const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return lmc__segment_at(s->run, (uint32_t)i).start <= s->offset;
+    return s->run->segments[i].start <= s->offset;
 }
 
-/* The segment of a byte of the run's file: the last that does not begin behind it. */
+/* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     lmc__segment_search search;
@@ -17682,15 +18574,16 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one. */
+/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
+ * that. In place, streams are files. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
     lmc__place place;
-    if (run->prediction == LMC__PREDICT_OWN) {
+    if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
         place.start = s->base_offset;
     } else if (o->in_place) {
-        place.file_number = run->file_number;
+        place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
         place.start = s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
@@ -17716,6 +18609,10 @@ static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
                                        uint64_t start, uint8_t *dst, size_t size)
 {
+    if (run->prediction == LMC__PREDICT_TEXT) {
+        lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_BASE && !o->in_place)
         return o->base->read(o->base->user, file_number, start, dst, size);
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
@@ -17736,21 +18633,23 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
+    if ((run->prediction == LMC__PREDICT_OWN ||
+         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
+        !o->read_back)
         return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
-        lmc__segment s = lmc__segment_at(run, i);
-        const uint64_t at = offset - s.start; /* not 0 only in the first */
-        size_t part = (size_t)lmc__min64(size, s.size - at);
-        if (s.base == 0) {
+        const lmc__segment *s = &run->segments[i];
+        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        size_t part = (size_t)lmc__min64(size, s->size - at);
+        if (s->base == 0) {
             memset(dst, 0, part);
         } else {
-            lmc__place from = lmc__locate(o, run, &s);
+            lmc__place from = lmc__locate(o, run, s);
             from.start += scale * at;
             for (; part < size; i++) { /* segments that are read with this one */
-                s = lmc__segment_at(run, i + 1);
-                if (!lmc__begins_at(o, run, &s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s.size);
+                s = &run->segments[i + 1];
+                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
+                part += (size_t)lmc__min64(size - part, s->size);
             }
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }
@@ -17769,12 +18668,16 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
  * predicted by. A run is all of one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
- *     runs   |  AUTO  |      BF16       |         BF16                |     BF16     | AUTO |
- *     segments                1           1      1   1, if predicted         1
+ *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
+ *     segments   3            1           1      1   1, if predicted         1
  *
  * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
  * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
  * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ *
+ * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
+ * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
+ * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
@@ -17794,6 +18697,8 @@ typedef struct lmc__planner {
     lmc__origin origin;
     /* lmc__quantized_range, of all files */
     lmc__buffer quantized;
+    /* all files so far. Each is a stream of its own, so both have one number */
+    lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
     uint32_t file_number;
@@ -17805,6 +18710,11 @@ typedef struct lmc__planner {
     uint64_t position;
     /* the first that does not end before position, or a lower one */
     size_t next_tensor;
+    /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
+     * text in them. 0: none are */
+    size_t header_size;
+    /* lmc__segment: of the run that is begun */
+    lmc__buffer segments;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -17825,14 +18735,14 @@ static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size
 static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
 {
     return i < p->quantized.size / sizeof(lmc__quantized_range) &&
-           lmc__quantized_at(p, i)->range.file_number == file_number &&
+           lmc__quantized_at(p, i)->range.stream == file_number &&
            lmc__quantized_at(p, i)->range.start < end;
 }
 
 /* The first that does not end before offset of that file; those behind it follow in order. */
 static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
 {
-    return lmc__find_file_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
 /* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
@@ -17888,13 +18798,31 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
- * quantisers are taken over. tensors: those of p->file. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors,
-                                                const lmc_file *given, uint32_t file_number,
+/* Headers that are looked into have so many bytes at most: they must be in memory. */
+#define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
+
+/* Whether, and in how many bytes before the first tensor, the header text may be. */
+static enum lmc_status lmc__plan_header(lmc__planner *p)
+{
+    const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
+    uint64_t size;
+    p->header_size = 0;
+    if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &size));
+    if (size <= before) p->header_size = (size_t)before;
+    return LMC_OK;
+}
+
+/* Begins the file that was listed last, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
                                                 enum lmc_dtype default_dtype)
 {
+    const uint32_t file_number = (uint32_t)(p->listing.n_files - 1);
+    lmc_tensor *tensors;
     size_t i;
+    p->file = lmc__listed_at(&p->listing, file_number)->file;
+    tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
     p->default_dtype = default_dtype;
     p->has_quantizer = 0;
@@ -17909,12 +18837,12 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *ten
         if (!quantized.quant) continue;
         p->has_quantizer = 1;
         if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
-        quantized.range.file_number = file_number;
+        quantized.range.stream = file_number;
         quantized.range.start = t->offset;
         quantized.range.end = t->offset + t->size;
         LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
     }
-    return LMC_OK;
+    return lmc__plan_header(p);
 }
 
 /* -- predictions -- */
@@ -17939,8 +18867,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_ten
         twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
         return found;
     size = twin->conversion ? 2 * t->size : t->size;
-    if (twin->offset > LMC__MAX_FILE_SIZE || size > LMC__MAX_FILE_SIZE - twin->offset ||
-        !lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
+    if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
         !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
         return found;
     found.kind = LMC__PREDICT_OWN;
@@ -18022,18 +18949,78 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* The run of the bytes that come next, of which at least one is there; available: all that are
- * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
- * one begins.
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
+ * header_size. It begins with a quotation mark, which makes the search fast. */
+LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
+{
+    lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
+    lmc__buffer text;
+    uint64_t size;
+    size_t end;
+    LMC__TRY(lmc__get_text_size(f, &size)); /* at most header_size */
+    lmc__init_buffer(&text, p->segments.alloc_user);
+    LMC__TRY(lmc__reserve(&text, size));
+    lmc__read_text(f, 0, text.data, (size_t)size);
+    end = p->header_size - (size_t)size + 1;
+    for (*at = 0; *at < end; ++*at) {
+        const uint8_t *const found = (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
+        *at = found ? (size_t)(found - header) : end;
+        if (found && memcmp(found, text.data, (size_t)size) == 0) break;
+    }
+    if (*at >= end) *at = p->header_size;
+    lmc__free_buffer(&text);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
+                                           uint32_t base, uint64_t base_offset)
+{
+    lmc__segment segment;
+    memset(&segment, 0, sizeof segment);
+    segment.start = start;
+    segment.size = size;
+    segment.base = base;
+    segment.base_offset = base_offset;
+    return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
+}
+
+/* The run of the bytes before the first tensor, which are all at hand, if the header text is among
+ * them: else nothing changes, and they are planned as any others. */
+static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
+{
+    const size_t size = p->header_size;
+    uint64_t text_size;
+    size_t at;
+    LMC__TRY(lmc__find_text(p, header, &at));
+    p->header_size = 0;
+    if (at == size) return LMC_OK;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &text_size));
+    LMC__TRY(lmc__append_segment(p, 0, at, 0, 0));
+    LMC__TRY(lmc__append_segment(p, at, text_size, p->file_number + 1, 0));
+    LMC__TRY(lmc__append_segment(p, at + text_size, size - at - text_size, 0, 0));
+    run->dtype = LMC_U8;
+    run->size = size;
+    run->prediction.kind = LMC__PREDICT_TEXT;
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
+/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
+ * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
+ * no tensor make runs up to where the next one begins.
  *
  * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
  * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
  * makes one of at least one byte. */
-static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
+static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_t available,
+                                     lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
     unsigned width;
     memset(run, 0, sizeof *run);
+    p->segments.size = 0;
+    if (p->header_size) LMC__TRY(lmc__plan_text(p, data, run));
+    if (run->size) return LMC_OK;
     run->dtype = p->default_dtype;
     if (f->size == LMC_UNKNOWN_SIZE) {
         run->size = available;
@@ -18061,38 +19048,29 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__pla
     return LMC_OK;
 }
 
-/* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
- * how many. The limit can be met only by a file of more small tensors than any has. */
-static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
-                                            lmc__buffer *out, uint32_t *n)
+/* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
+ * none if it is not predicted. The limit can be met only by a file of more small tensors than any
+ * has. */
+static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
-    const int is_by_tensor = run->prediction.kind != LMC__PREDICT_ZERO && p->file.n_tensors != 0;
     uint64_t at = p->position;
     size_t i = p->next_tensor;
-    *n = 0;
+    if (run->prediction.kind == LMC__PREDICT_ZERO || p->segments.size) return LMC_OK;
     while (at < end) {
         lmc__prediction found = run->prediction;
         uint64_t stop = end, start = 0; /* of the tensor */
-        uint8_t field[LMC__SEGMENT_SIZE];
-        lmc__segment segment;
-        if (is_by_tensor) {
+        if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);
         }
-        if (*n == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        ++*n;
-        segment.file_number = p->file_number;
-        segment.base = found.base;
-        segment.start = at;
-        segment.size = stop - at;
-        segment.base_offset =
-            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0;
-        lmc__put_segment(field, &segment);
-        LMC__TRY(lmc__append(out, field, sizeof field));
+        if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append_segment(
+            p, at, stop - at, found.base,
+            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
         at = stop;
     }
     return LMC_OK;
@@ -18142,20 +19120,17 @@ struct lmc_writer {
     lmc__buffer body;
     /* encoded entries, in the order they came */
     lmc__buffer metadata;
-    /* see lmc__add_path */
-    lmc__buffer paths;
-    uint32_t n_files, n_runs, n_metadata;
-    int has_empty_path, is_finished;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint32_t n_runs, n_metadata;
+    int is_finished;
+    uint8_t header[LMC__HEADER_SIZE], identity[LMC_IDENTITY_SIZE];
 
     lmc__planner plan;
     int in_file;
-    /* of plan.file */
-    lmc__buffer file_memory;
     lmc__digester digester;
 
     /* the run at hand; where it is from: */
     lmc__run run;
+    lmc__buffer segments;
     lmc__planned_run planned;
     /* bytes of it that are in no job yet */
     uint64_t run_left;
@@ -18174,30 +19149,42 @@ static int lmc__is_size_unknown(const lmc_writer *w)
     return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
 }
 
+/* All bytes before the first tensor are wanted at once. */
+static int lmc__is_header_wanted(const lmc_writer *w)
+{
+    return w->in_file && w->plan.header_size != 0;
+}
+
 /* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
  * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
+static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
+    const lmc__listing *const listing = &w->plan.listing;
+    const size_t stream = w->plan.file_number;
     lmc__buffer *const head = &w->run_head;
     uint64_t position = w->plan.position;
     lmc__run run;
     uint8_t *body;
     size_t body_size;
-    LMC__TRY(lmc__plan_run(&w->plan, available, &w->planned));
+    LMC__TRY(lmc__plan_run(&w->plan, data, available, &w->planned));
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
     memset(&run, 0, sizeof run);
     run.size = w->planned.size;
     run.block_size = w->planned.block_size;
     run.prediction = w->planned.prediction.kind;
     run.conversion = w->planned.prediction.conversion;
+    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof(lmc__segment));
     head->size = 0;
-    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
-    LMC__TRY(lmc__append_segments(&w->plan, &w->planned, head, &run.n_segments));
+    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
+    LMC__TRY(lmc__append_run(head, &run));
+    LMC__TRY(lmc__append_segments(head, (const lmc__segment *)(const void *)w->plan.segments.data,
+                                  run.n_segments, listing, lmc__stream_at(listing, stream)));
     body = head->data + LMC__SECTION_HEADER_SIZE;
     body_size = head->size - LMC__SECTION_HEADER_SIZE;
-    lmc__put_run(body, &run);
     lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
-    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->plan.file, &position));
+    w->segments.size = 0;
+    LMC__TRY(lmc__parse_run(&w->run, &w->segments, body, body_size, listing, stream, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
     LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
                             run.block_size / lmc_dtype_width(w->planned.dtype), 0));
@@ -18247,8 +19234,10 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    if (w->plan.origin.base || w->plan.origin.read_back)
-        LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a prediction is no larger than its slot */
+    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
+     * of the wave is made now, also for runs that have none. */
+    if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
+        LMC__TRY(lmc__reserve(&c->base, out->cap));
     return LMC_OK;
 }
 
@@ -18286,6 +19275,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->planned.dtype;
     job->level = w->options.level;
+    job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = quant;
     job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
     job->position.run = w->n_runs - 1;
@@ -18302,7 +19292,8 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, size));
+        if (lmc__is_header_wanted(w) && size < w->plan.header_size) break;
+        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
         n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
         if (n > size) break;
         LMC__TRY(lmc__plan_block(w, data, n));
@@ -18333,8 +19324,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
         size_t n = size;
         if (is_unknown ||
             w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown
-                                     ? LMC__PENDING_SIZE
+            const size_t whole = is_unknown ? LMC__PENDING_SIZE
+                                 : lmc__is_header_wanted(w)
+                                     ? w->plan.header_size
                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
             if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
                 return LMC_ERR_LIMIT;
@@ -18352,6 +19344,20 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
         size -= n;
     }
     return LMC_OK;
+}
+
+/* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
+static enum lmc_status lmc__stream_header(lmc_writer *w)
+{
+    lmc__coder *const c = &w->coder;
+    const size_t more = w->plan.header_size - w->carry.size;
+    LMC__TRY(lmc__reserve(&w->carry, more));
+    lmc__want(c, w->carry.data + w->carry.size, more, SIZE_MAX / 2);
+    lmc__read_portion(c);
+    w->carry.size += c->read_got;
+    lmc__want(c, NULL, 0, 0);
+    if (c->read_failed) return LMC_ERR_READ;
+    return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
 }
 
 /* See the picture above. What waits in carry becomes the beginning of the first span, and what is
@@ -18375,6 +19381,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
+    if (lmc__is_header_wanted(w)) LMC__TRY(lmc__stream_header(w));
+    if (c->ended) return LMC_OK;
     left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
            (w->plan.position - w->run_left) - w->carry.size;
     rest = w->carry.size;
@@ -18469,16 +19477,23 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->index.entries, alloc_user);
     visit(&w->body, alloc_user);
     visit(&w->metadata, alloc_user);
-    visit(&w->paths, alloc_user);
-    visit(&w->file_memory, alloc_user);
+    visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
     visit(&w->plan.quantized, alloc_user);
+    visit(&w->plan.segments, alloc_user);
+}
+
+/* What the file may use, as its header says before anything of it is known. At level max planes may
+ * become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used. */
+static unsigned lmc__plan_features(const lmc_writer_options *options)
+{
+    return (options->level == LMC_LEVEL_MAX ? (unsigned)LMC__FEATURE_JOINT : 0u) |
+           (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
- * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
- * know: it may if there is a read_back, even if no twin is ever used.
  *
  * What the options point to (base, read_back, parallel, what quantisers there will be) is the
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
@@ -18488,7 +19503,6 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
                                                   const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
-    uint8_t header[LMC__HEADER_SIZE];
     enum lmc_status status;
     lmc_writer *w;
     memset(&defaults, 0, sizeof defaults);
@@ -18504,17 +19518,19 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
+    lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;
-    status = lmc__open_origin(&w->plan.origin, options->base, options->alloc_user);
+    status =
+        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
     if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
-    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
+    lmc__put_header(w->header, lmc__plan_features(options),
                     options->base ? w->plan.origin.identity : NULL,
                     options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
-    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
+    if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_free_writer(w);
         return status;
@@ -18530,6 +19546,7 @@ LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
     if (!w) return;
     lmc__free_coder(&w->coder);
     lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
@@ -18538,37 +19555,33 @@ LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
  * as a wrong argument, and the copy that the writer works with is what a reader will have.
  *
- * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
- * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
- * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
+ * The caller's file may go at once. What breaks a rule of the format is CORRUPT to a reader, which
+ * here is a wrong argument. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
-    lmc_file *const copy = &w->plan.file;
+    lmc__listing *const listing = &w->plan.listing;
     enum lmc_status status;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
-    for (i = 0; i < file->n_tensors && file->tensors; i++)
+    if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    for (i = 0; i < file->n_tensors && file->tensors; i++) {
+        if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__check_quantization(&file->tensors[i]));
+    }
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__parse_file(copy, &w->file_memory, w->body.data, w->body.size);
+    status = lmc__list_files(listing, w->body.data, w->body.size, 0);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (w->n_files > 0 && (w->has_empty_path || copy->path[0] == 0)) return LMC_ERR_ARGUMENT;
-    w->has_empty_path = copy->path[0] == 0;
-    status = lmc__add_path(&w->paths, w->n_files, copy->path);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
-    LMC__TRY(lmc__plan_file(&w->plan, (lmc_tensor *)(void *)w->file_memory.data, file, w->n_files,
-                            default_dtype));
-    w->n_files++;
-    LMC__TRY(lmc__index_file(&w->index, copy));
+    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(listing->n_files - 1)));
+    LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
+    LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
+    lmc__index_file(&w->index, &w->plan.file);
     w->in_file = 1;
     w->run_left = 0;
     w->carry.size = 0;
-    lmc__begin_digester(&w->digester, copy);
+    lmc__begin_digester(&w->digester, &w->plan.file);
     return LMC_OK;
 }
 
@@ -18579,13 +19592,15 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
  * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
+    lmc__listed_file *f;
+    uint64_t size;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
-        LMC__TRY(lmc__flush_carry(w));
-        w->plan.file.size = w->plan.position;
-    }
-    if (w->digester.absorbed != w->plan.file.size) return LMC_ERR_ARGUMENT;
-    lmc__index_file_end(&w->index, &w->digester, w->plan.file.size);
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
+    if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
+    f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
+    lmc__index_file_end(&w->index, &w->digester, &f->file, size);
+    lmc__stream_at(&w->plan.listing, f->stream)->size = size;
     w->in_file = 0;
     return LMC_OK;
 }
@@ -18650,15 +19665,17 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
+    const uint64_t index_at = w->offset,
+                   n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs;
     lmc__index_head counts;
     uint64_t body_size;
-    if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__collect_items(&w->body, w->index.entries.data, n_entries));
+    if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__append_metadata(w));
-    counts.n_files = w->n_files;
-    counts.n_runs = w->n_runs;
+    memcpy(counts.header, w->header, sizeof w->header);
+    counts.n_sections = (uint32_t)n_sections;
     counts.n_metadata = w->n_metadata;
     memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
     lmc__put_index_head(head, &counts);
@@ -18754,8 +19771,9 @@ LMC_API uint64_t lmc_count_written(const lmc_writer *w)
  * caller.
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. begin_file and end_file come between waves. Only when lmc_restore_snapshot returns
- * LMC_OK are names, sizes and identities known to be right, since the index that repeats them comes
+ * wave later. begin_file and end_file come between waves; where a wave has bytes of several files,
+ * what is before the last border is written at once. Only when lmc_restore_snapshot returns LMC_OK
+ * are names, sizes and identities known to be right, since the index that repeats them comes
  * last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
@@ -18776,27 +19794,32 @@ typedef struct lmc__restorer {
     uint64_t offset;
 
     /* -- what has been seen -- */
+    /* The file's header, and what it may use. */
+    uint8_t header[LMC__HEADER_SIZE];
+    unsigned features;
     /* What the INDX section must say, byte by byte. */
     lmc__index_builder index;
     /* The body of the section at hand. */
     lmc__buffer body;
     /* Names and identities of everything, at the end. */
     lmc__buffer items;
-    /* See lmc__add_path. */
-    lmc__buffer paths;
-    uint32_t n_files, n_runs;
+    /* All files that were described. */
+    lmc__listing listing;
+    uint32_t n_runs, n_ancillary;
     /* Bytes of all runs. */
     uint64_t total;
-    int has_base, is_sequential;
     lmc__origin origin;
 
-    /* -- the file at hand -- */
-    int in_file, has_empty_path;
-    lmc_file file;
-    lmc__buffer file_memory;
+    /* -- the stream of files at hand: the last that is listed -- */
     /* Bytes of it in runs so far. */
     uint64_t position;
-    lmc__digester digester;
+    /* Segments of the run at hand. */
+    lmc__buffer segments;
+    /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
+     * begun, whose bytes are being written. Each digester has half of the work: the planner plans
+     * pieces, the other one absorbs them. */
+    size_t planned_file, file;
+    lmc__digester planner, digester;
 
     /* -- the wave at hand -- */
     /* Decoded bytes of the largest block of the run. */
@@ -18810,6 +19833,65 @@ typedef struct lmc__restorer {
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
+/* The file that was begun. */
+static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
+{
+    return lmc__listed_at(&r->listing, r->file);
+}
+
+/* The next file of the stream begins: number r->file. */
+static enum lmc_status lmc__begin_restored(lmc__restorer *r)
+{
+    const lmc_restore_options *const o = r->options;
+    const lmc_file *const file = &lmc__restored_file(r)->file;
+    lmc__index_file(&r->index, file);
+    lmc__begin_digester(&r->digester, file);
+    return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+}
+
+/* All of it is decoded, and must be written before the caller is told that it is complete. */
+static enum lmc_status lmc__end_restored(lmc__restorer *r)
+{
+    const lmc_restore_options *const o = r->options;
+    lmc_file *const file = &lmc__restored_file(r)->file;
+    LMC__TRY(lmc__drain(&r->coder));
+    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+}
+
+/* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
+ * *size: how many bytes they are. */
+static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
+{
+    const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
+    const size_t n = r->coder.pieces.size / sizeof *piece;
+    const uint64_t end = lmc__restored_file(r)->file.size;
+    r->digester.identities = lmc__index_identities(&r->index);
+    for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
+        lmc__absorb_piece(&r->digester, &piece[*i]);
+        *size += piece[*i].size;
+    }
+}
+
+/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+ * up to there is written now. */
+static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
+{
+    const size_t n = r->coder.pieces.size / sizeof(lmc__piece);
+    size_t i = 0, size;
+    for (;;) {
+        lmc__absorb_file(r, &i, &size);
+        if (!r->is_written) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (i == n) break;
+        data += size;
+        LMC__TRY(lmc__end_restored(r));
+        r->file++;
+        LMC__TRY(lmc__begin_restored(r));
+    }
+    r->coder.pieces.size = 0;
+    return LMC_OK;
+}
+
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
  * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
  * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
@@ -18817,8 +19899,7 @@ typedef struct lmc__restorer {
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
-    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
-              is_coding = c->n_jobs != 0;
+    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
@@ -18836,9 +19917,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) next->size = r->next_room + c->read_got;
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
-    if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
-    lmc__absorb_pieces(c, &r->digester);
-    if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
+    if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
     if (c->parallel) c->out_number ^= 1;
     else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
@@ -18933,6 +20012,28 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
+/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
+ * may have any size. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
+                                                   const uint8_t *head)
+{
+    uint64_t left = section->size;
+    uint32_t crc = 0;
+    LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
+    while (left != 0) {
+        size_t n;
+        LMC__TRY(lmc__fetch_all(r, 1));
+        n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
+        crc = r->coder.wave.k->crc32c(crc, r->at, n);
+        lmc__skip(r, n);
+        left -= n;
+    }
+    LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
 /* To the index: the section at hand, whose body was read last. head: its header. */
 static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
@@ -18940,48 +20041,63 @@ static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *hea
                               r->body.data, r->body.size);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of the file: a path
- * twice, a nameless file that is not alone, a size over the limit. Its size and identities are not
- * known yet: the index gets room for them. */
-static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
-                                         const uint8_t *head)
+/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
+ * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
+ * index gets room for. In place, blocks that have bytes of two files could not be written. */
+static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section,
+                                          const uint8_t *head)
 {
     const lmc_restore_options *o = r->options;
-    LMC__CHECK(section->number == r->n_files, LMC_ERR_CORRUPT);
+    lmc__listing *const l = &r->listing;
+    uint64_t total = r->total;
+    const lmc__stream *stream;
+    size_t i;
+    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__parse_file(&r->file, &r->file_memory, r->body.data, r->body.size));
-    LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
-    r->has_empty_path = r->file.path[0] == 0;
-    LMC__TRY(lmc__add_path(&r->paths, r->n_files, r->file.path));
+    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size, r->features));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
     LMC__TRY(lmc__restore_section(r, head));
-    LMC__TRY(lmc__index_file(&r->index, &r->file));
-    if (r->file.size != LMC_UNKNOWN_SIZE) { /* before the caller makes room for it */
-        uint64_t total = r->total;
-        if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;
-    }
-    r->n_files++;
-    r->in_file = 1;
+    LMC__TRY(lmc__index_files(&r->index, l, stream));
+    for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
+        if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, &o->limits))
+            return LMC_ERR_LIMIT; /* before the caller makes room for it */
     r->position = 0;
-    lmc__begin_digester(&r->digester, &r->file);
-    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0)
-        return LMC_ERR_WRITE;
+    r->file = r->planned_file = stream->first_file;
+    lmc__begin_digester(&r->planner, &lmc__restored_file(r)->file);
+    return lmc__begin_restored(r);
+}
+
+/* What follows is no run of this stream. Its last files may have no bytes. */
+static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
+{
+    lmc__listing *const l = &r->listing;
+    lmc__stream *stream;
+    if (l->n_streams == 0) return LMC_OK;
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    if (stream->is_unknown) stream->size = r->position;
+    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__decode_wave(r));
+    LMC__TRY(lmc__end_restored(r));
+    while (++r->file < l->n_files) {
+        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__end_restored(r));
+    }
     return LMC_OK;
 }
 
-/* What follows is no run of this file. Everything of it must be decoded and written before the
- * caller is told that it is complete. */
-static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
+/* Plans the pieces of a job that covers the next size bytes of the stream, file by file. */
+static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
-    const lmc_restore_options *o = r->options;
-    if (!r->in_file) return LMC_OK;
-    if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
-    LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__drain(&r->coder));
-    lmc__index_file_end(&r->index, &r->digester, r->file.size);
-    r->file.crc = r->digester.file_crc;
-    r->in_file = 0;
-    if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
+    while (size != 0) {
+        const uint64_t left =
+            lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
+        const size_t n = (size_t)lmc__min64(size, left);
+        LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
+        size -= n;
+        if (size != 0) /* runs end with the stream, so it has more files */
+            lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
+    }
     return LMC_OK;
 }
 
@@ -19007,6 +20123,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
@@ -19028,18 +20145,17 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
-        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
-                                     job->dst, size));
+        LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction) {
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+        block_job->is_own_prediction = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
     LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
-    return lmc__plan_pieces(c, &r->digester, block_job, size);
+    return lmc__plan_stream(r, block_job, size);
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
@@ -19050,12 +20166,12 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 {
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == r->n_runs && r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(
-        lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
-    LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
-    LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+    r->segments.size = 0;
+    LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
+                            r->listing.n_streams - 1, &r->position));
+    LMC__TRY(lmc__check_run_features(&run, r->features));
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
@@ -19079,21 +20195,25 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
-    lmc__index_head head;
+    const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries;
-    const uint8_t *p;
-    LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
+    lmc__index_head head;
+    lmc__cursor c;
+    LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_index_head(&head, r->body.data));
-    LMC__CHECK(head.n_files == r->n_files && head.n_runs == r->n_runs, LMC_ERR_CORRUPT);
-    p = r->body.data + LMC__INDEX_BODY_SIZE;
-    LMC__CHECK(memcmp(p, entries->data, entries->size) == 0, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + entries->size, r->body.data + r->body.size, head.n_metadata));
-    LMC__TRY(lmc__collect_items(&r->items, entries->data, n_entries));
+    lmc__get_index_head(&head, r->body.data);
+    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
+    c.end = r->body.data + r->body.size;
+    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
+    LMC__TRY(lmc__skip_records(&c));
+    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -19112,22 +20232,25 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
     LMC__TRY(lmc__check_base(&r->origin, r->at));
-    r->has_base = lmc__has_base(r->at);
-    r->is_sequential = (int)(lmc__load32(r->at + 12) & LMC__FLAG_SEQUENTIAL);
+    memcpy(r->header, r->at, LMC__HEADER_SIZE);
+    r->features = lmc__get_features(r->header);
     lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
+        if (lmc__is_ancillary(&section)) {
+            LMC__TRY(lmc__skip_section(r, &section, bytes));
+            continue;
+        }
         if (lmc__is_kind(&section, "RUN ")) {
             LMC__TRY(lmc__restore_run(r, &section, bytes));
             continue;
         }
-        LMC__TRY(lmc__restore_file_end(r));
-        if (!lmc__is_kind(&section, "FILE")) break;
-        LMC__TRY(lmc__restore_file(r, &section, bytes));
+        LMC__TRY(lmc__restore_stream_end(r));
+        if (lmc__is_kind(&section, "INDX")) break;
+        LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    LMC__CHECK(lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
     if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
@@ -19144,8 +20267,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->index.entries, alloc_user);
     visit(&r->body, alloc_user);
     visit(&r->items, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->file_memory, alloc_user);
+    visit(&r->segments, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
@@ -19171,9 +20293,10 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_snapshot_task;
+    lmc__init_listing(&r->listing, options->alloc_user);
     lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
-    status =
-        lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
+    status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
+                              options->alloc_user);
     r->origin.in_place = options->in_place;
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;
@@ -19181,6 +20304,7 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
     return status;
@@ -19194,21 +20318,22 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
  *
  *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
  *                  bytes
+ *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   offset         equals the sum of all sizes before: sections and blocks follow each other
  *                  without a gap, from the header up to the index itself
  *   section        its own CRCs, kind, number; size is at most what is left of the body
- *   FILE, RUN      lmc__parse_file, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, what the FILE section said if it did, and the sum of its runs
+ *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
+ *   File_Size      at most 2^63 - 1, and the sum of its runs
  *   block entries  8 bytes each must be there before room for them is made; size above that of a
  *                  header, and at most that of a block stored as it is
  *   metadata       sizes within the body, keys in strictly ascending order
  *   identity       equals that of the names and identities above
  *
- * So memory is at most a few times the size of the index, which the caller limits, and time is
+ * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
 
-/* A run as the index has it. Its segments and block entries are in tables.index. */
+/* A run as the index has it. Its block entries are in tables.index. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* in tables.block_at */
@@ -19220,13 +20345,6 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__reader_file {
-    lmc_file file;
-    lmc__buffer memory;       /* of its arrays and strings */
-    size_t first_run, n_runs; /* in tables.runs */
-    int is_described;         /* 1. In tables of a damaged file 0: its FILE section is lost */
-} lmc__reader_file;
-
 typedef struct lmc__metadata_entry {
     size_t key_at; /* in tables.keys */
     const uint8_t *value;
@@ -19236,8 +20354,9 @@ typedef struct lmc__metadata_entry {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    /* lmc__reader_file, lmc__reader_run */
-    lmc__buffer files, runs;
+    lmc__listing listing;
+    /* lmc__reader_run; lmc__segment, of all of them */
+    lmc__buffer runs, segments;
     /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
      * - block_at[i] is a block's size */
     lmc__buffer block_at;
@@ -19245,16 +20364,14 @@ typedef struct lmc__tables {
     lmc__buffer keys;
     /* lmc__metadata_entry */
     lmc__buffer metadata;
-    /* see lmc__add_path */
-    lmc__buffer paths;
-    size_t n_files, n_metadata;
+    size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
-static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
+static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
 {
-    return (lmc__reader_file *)(void *)t->files.data + i;
+    return lmc__listed_at(&t->listing, i);
 }
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
@@ -19269,40 +20386,36 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; files have a buffer each beside. */
+/* See lmc__visit_buffer; the listing has its own beside. */
 static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&t->index, alloc_user);
-    visit(&t->files, alloc_user);
     visit(&t->runs, alloc_user);
+    visit(&t->segments, alloc_user);
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
-    visit(&t->paths, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
+    lmc__init_listing(&t->listing, alloc_user);
     lmc__visit_tables(t, lmc__init_buffer, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
-    size_t i;
-    for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);
-    t->n_files = 0;
+    lmc__free_listing(&t->listing);
     lmc__visit_tables(t, lmc__free_visited, NULL);
 }
 
-/* One more file, of which nothing is known yet; it has no runs. */
-static enum lmc_status lmc__add_file(lmc__tables *t, lmc__reader_file **file)
+/* Segments of all runs, when there will be no more of them. */
+static void lmc__settle_runs(lmc__tables *t)
 {
-    LMC__TRY(lmc__append(&t->files, NULL, sizeof **file));
-    *file = lmc__table_file(t, t->n_files++);
-    lmc__init_buffer(&(*file)->memory, t->files.alloc_user);
-    (*file)->first_run = lmc__count_runs(t);
-    return LMC_OK;
+    const size_t n = lmc__count_runs(t);
+    size_t i;
+    for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
 /* While the entries of an index are parsed. */
@@ -19310,45 +20423,53 @@ typedef struct lmc__index_parser {
     lmc__tables *t;
     const lmc__kernels *k;
     const uint8_t *p, *end; /* what is left of the body */
+    unsigned features;      /* of the file */
     uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last file that are in runs so far */
+    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    uint32_t n_ancillary;
 } lmc__index_parser;
 
-/* An entry of a file: body is that of its FILE section, which ends at x->p, where the facts begin.
- * The file before it must be complete. */
+/* The last stream, if there is one, is complete. */
+static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
+{
+    const lmc__listing *const l = &x->t->listing;
+    LMC__CHECK(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The facts of a file, which begin at x->p. */
+static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
+{
+    const size_t head_size = lmc__facts_head_size(file);
+    const uint64_t size = head_size + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
+    if (file->size == LMC_UNKNOWN_SIZE) {
+        file->size = lmc__load64(x->p);
+        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+        stream->size = file->size; /* it is the only one of its stream */
+    }
+    file->crc = lmc__load32(x->p + head_size - 4);
+    lmc__keep_identities(file, x->p + head_size);
+    x->p += (size_t)size;
+    return LMC_OK;
+}
+
+/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+ * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
                                              const uint8_t *body)
 {
-    lmc__tables *const t = x->t;
-    lmc__reader_file *f;
-    uint64_t size;
+    lmc__listing *const l = &x->t->listing;
+    lmc__stream *stream;
     size_t i;
-    LMC__CHECK(t->n_files == 0 || x->position == lmc__table_file(t, t->n_files - 1)->file.size,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(section->number == t->n_files, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__add_file(t, &f));
-    f->is_described = 1;
-    LMC__TRY(lmc__parse_file(&f->file, &f->memory, body, (size_t)section->size));
-    LMC__TRY(lmc__add_path(&t->paths, t->n_files - 1, f->file.path));
-    LMC__CHECK(t->n_files == 1 ||
-                   (f->file.path[0] != 0 && lmc__table_file(t, 0)->file.path[0] != 0),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK((uint64_t)(x->end - x->p) >=
-                   LMC__FILE_FACTS_SIZE +
-                       (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&f->file),
-               LMC_ERR_CORRUPT);
-    size = lmc__load64(x->p);
-    LMC__CHECK(size <= LMC__MAX_FILE_SIZE &&
-                   (f->file.size == LMC_UNKNOWN_SIZE || f->file.size == size),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(x->p + 12) == 0, LMC_ERR_CORRUPT);
-    f->file.size = size;
-    f->file.crc = lmc__load32(x->p + 8);
-    x->p += LMC__FILE_FACTS_SIZE;
-    for (i = 0; i < lmc__count_identities(&f->file); i++, x->p += LMC_IDENTITY_SIZE)
-        memcpy(f->file.n_tensors ? ((lmc_tensor *)(void *)f->memory.data)[i].identity
-                                 : f->file.identity,
-               x->p, LMC_IDENTITY_SIZE);
+    LMC__TRY(lmc__check_stream_end(x));
+    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__list_files(l, body, (size_t)section->size, x->features));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    stream->first_run = lmc__count_runs(x->t);
+    for (i = stream->first_file; i < l->n_files; i++)
+        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
     x->position = 0;
     return LMC_OK;
 }
@@ -19359,14 +20480,15 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
                                             const uint8_t *body)
 {
     lmc__tables *const t = x->t;
-    lmc__reader_file *const f = t->n_files ? lmc__table_file(t, t->n_files - 1) : NULL;
+    lmc__listing *const l = &t->listing;
     lmc__reader_run r;
     uint64_t *block_at;
     size_t i;
-    LMC__CHECK(lmc__is_kind(section, "RUN ") && f, LMC_ERR_CORRUPT);
+    LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
     LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_run(&r.run, body, (size_t)section->size, (uint32_t)(t->n_files - 1),
-                            &f->file, &x->position));
+    LMC__TRY(lmc__parse_run(&r.run, &t->segments, body, (size_t)section->size, l, l->n_streams - 1,
+                            &x->position));
+    LMC__TRY(lmc__check_run_features(&r.run, x->features));
     LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
                LMC_ERR_CORRUPT);
     r.prediction = LMC_OK;
@@ -19385,7 +20507,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
     }
     block_at[i] = x->offset;
     t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
-    f->n_runs++;
+    lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return LMC_OK;
 }
 
@@ -19399,22 +20521,30 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
     body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
-    LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
-    LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
-    x->p = body + (size_t)section.size;
     x->offset += LMC__SECTION_HEADER_SIZE + section.size;
-    LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
-                                            : lmc__parse_run_entry(x, &section, body));
+    if (lmc__is_ancillary(&section)) { /* its body is not in the index */
+        LMC__CHECK(x->t->listing.n_streams && section.number == x->n_ancillary, LMC_ERR_CORRUPT);
+        x->n_ancillary++;
+        x->p = body;
+    } else {
+        LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
+        LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
+        LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc,
+                   LMC_ERR_CHECKSUM);
+        x->p = body + (size_t)section.size;
+        LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
+                                                : lmc__parse_run_entry(x, &section, body));
+    }
     LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* Exactly [p, end). Keys are copied, for a caller wants them NUL-terminated; values stay where they
- * are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
-                                           uint32_t n)
+/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
+ * where they are. */
+static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
 {
-    LMC__TRY(lmc__check_metadata(p, end, n));
+    const uint8_t *p = c->p;
+    LMC__TRY(lmc__check_metadata(c, n));
     for (; n > 0; n--, t->n_metadata++) {
         const uint32_t key_size = lmc__load32(p);
         lmc__metadata_entry entry;
@@ -19429,34 +20559,46 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, con
     return LMC_OK;
 }
 
+/* The copy of the file's header in the INDX section that the tables have. */
+static const uint8_t *lmc__index_header(const lmc__tables *t)
+{
+    return t->index.data + LMC__SECTION_HEADER_SIZE;
+}
+
 /* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. *offset: where the entries say that the section begins.
- * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
- * not looked at. */
+ * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
+ * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
+ * and whether its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
-                                                  uint64_t max_offset, lmc__buffer *items,
-                                                  uint64_t *offset)
+                                                  const uint8_t *header, uint64_t max_offset,
+                                                  lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    uint64_t n_entries, i;
+    lmc__cursor c;
+    uint32_t i;
+    memset(&x, 0, sizeof x);
     x.t = t;
     x.k = k;
     x.p = body + LMC__INDEX_BODY_SIZE;
     x.end = t->index.data + t->index.size;
     x.offset = LMC__HEADER_SIZE;
-    x.position = 0;
     LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
                LMC_ERR_CHECKSUM);
-    LMC__TRY(lmc__get_index_head(&head, body));
-    n_entries = (uint64_t)head.n_files + head.n_runs;
-    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
-    LMC__CHECK(t->n_files > 0 && x.position == lmc__table_file(t, t->n_files - 1)->file.size,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(t->n_files == head.n_files, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_metadata(t, x.p, x.end, head.n_metadata));
-    LMC__TRY(lmc__collect_items(items, body + LMC__INDEX_BODY_SIZE, n_entries));
+    lmc__get_index_head(&head, body);
+    if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    else LMC__TRY(lmc__check_header(head.header, k));
+    x.features = lmc__get_features(head.header);
+    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_stream_end(&x));
+    lmc__settle_runs(t);
+    c.p = x.p;
+    c.end = x.end;
+    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
+    LMC__TRY(lmc__skip_records(&c));
+    LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_identity(items, t->identity);
     LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     *offset = x.offset;
@@ -19467,7 +20609,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* Reading by the index: any bytes of any file, without what lies between.
  *
- *     bytes of a file -> runs that hold them -> blocks of each -> waves -> dst
+ *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
  * which is read to that place; only the first and the last of a range may be wanted in part, and
@@ -19498,13 +20640,14 @@ struct lmc_reader {
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
-    int is_sequential;
+    /* what the file may use; all, if its header is lost */
+    unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     lmc__origin origin;
-    /* bytes of file window_file from window_start on */
+    /* bytes of stream window_stream from window_start on */
     lmc__buffer window;
-    size_t window_file;
+    size_t window_stream;
     uint64_t window_start;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
@@ -19518,9 +20661,14 @@ struct lmc_reader {
     size_t struct_size;
 };
 
-static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
+static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_file(&r->tables, i);
+}
+/* The stream of a file. */
+static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
+{
+    return lmc__stream_at(&r->tables.listing, f->stream);
 }
 static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
@@ -19566,20 +20714,18 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
-    r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
+    r->features = lmc__get_features(header);
 }
 
-/* Of runs in their order: the snapshot may be predicted as they say, its size is within the
- * caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
- * that is at hand: a delta may be listed without. */
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
+ * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
     size_t i;
     for (i = 0; i < n_runs; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        LMC__CHECK(run->prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
@@ -19619,20 +20765,21 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_index(&r->tables, k, total, &r->coder->in[0], &offset));
+    LMC__TRY(lmc__parse_index(&r->tables, k, header, total, &r->coder->in[0], &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_runs(r));
     r->is_complete = 1;
     return LMC_OK;
 }
 
-/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is
- * known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
-                          uint64_t offset)
+/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
+ * number is known. */
+static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
+                          uint64_t position)
 {
-    return number < f->first_run + f->n_runs && lmc__run_at(r, number)->run.start <= offset &&
-           offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
+    return number < stream->first_run + stream->n_runs &&
+           lmc__run_at(r, number)->run.start <= position &&
+           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is
@@ -19644,11 +20791,11 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
+LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.listing.n_files : 0; }
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
-    return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
+    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
 /* Linear in the number of tensors. */
@@ -19658,7 +20805,7 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.n_files; i++) {
+    for (i = 0; i < r->tables.listing.n_files; i++) {
         const lmc_file *f = &lmc__file_at(r, i)->file;
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
@@ -19676,25 +20823,25 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
 
 typedef struct lmc__run_search {
     const lmc_reader *reader;
-    uint64_t offset;
+    uint64_t position;
 } lmc__run_search;
 
 static int lmc__is_run_before(const void *context, size_t i)
 {
     const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->offset;
+    return lmc__run_at(s->reader, i)->run.start <= s->position;
 }
 
-/* The run of a file that holds byte offset, which is below the file's size: the last that does not
- * begin behind it. Of a file without runs (salvage): first_run. */
-static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
+/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
+ * does not begin behind it. Of one without runs (salvage): first_run. */
+static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     lmc__run_search search;
-    if (f->n_runs == 0) return f->first_run;
+    if (stream->n_runs == 0) return stream->first_run;
     search.reader = r;
-    search.offset = offset;
-    return lmc__find_first(f->first_run + 1, f->first_run + f->n_runs, lmc__is_run_before,
-                           &search) -
+    search.position = position;
+    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
+                           lmc__is_run_before, &search) -
            1;
 }
 
@@ -19743,7 +20890,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return LMC_OK;
+    return lmc__check_block_features(src, r->features);
 }
 
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
@@ -19792,7 +20939,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                         : job->keep == job->info.size ? job->dst
                         : at < offset                 ? base->data
                                                       : base->data + head;
-            block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+            block_job->is_own_prediction = lmc__is_own_prediction(run);
             block_job->is_written = 0;
             block_job->n_pieces = 0;
             job->streaming = lmc__no_streaming;
@@ -19822,19 +20969,21 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 {
     lmc_reader *r = (lmc_reader *)user;
     const lmc_file *f = lmc_get_file(r, file_number);
+    const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
     if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
+    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
     while (size != 0) {
-        const size_t number = lmc__find_run(r, lmc__file_at(r, file_number), offset);
+        const size_t number = lmc__find_run(r, stream, offset);
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
-                   LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        if (file_number == r->window_file && offset >= r->window_start &&
+        if (run->stream == r->window_stream && offset >= r->window_start &&
             offset - r->window_start < r->window.size) {
             part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
             memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
@@ -19852,7 +21001,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
             LMC__TRY(lmc__reserve(&r->window, n));
             LMC__TRY(r->read_run(r, number, start, r->window.data, n));
             r->window.size = n;
-            r->window_file = file_number;
+            r->window_stream = run->stream;
             r->window_start = run->start + start;
             continue;
         }
@@ -19884,17 +21033,20 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
                                       size_t size)
 {
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
+    const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
     size_t number;
-    if (!r || file_number >= r->tables.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
-    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+    stream = lmc__stream_of(r, f);
+    offset += f->start; /* within the stream from now on */
+    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
         size_t n;
-        LMC__CHECK(lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
@@ -19944,14 +21096,15 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
 LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
                                              uint64_t offset, uint64_t size)
 {
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
     uint64_t encoded = 0;
     size_t number;
-    if (!r || file_number >= r->tables.n_files || !r->is_complete) return 0;
+    if (!r || file_number >= r->tables.listing.n_files || !r->is_complete) return 0;
     f = lmc__file_at(r, file_number);
     if (offset >= f->file.size) return 0;
     size = lmc__min64(size, f->file.size - offset);
-    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+    offset += f->start;
+    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
         const lmc__run *run = &lmc__run_at(r, number)->run;
         const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
         const uint64_t n = lmc__min64(size, run->start + run->size - offset),
@@ -19979,7 +21132,8 @@ LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_nu
  * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used.
+ * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
+ * file.
  *
  * That is a question about the mapping, not about bytes: the answer is found in the tables of the
  * reader, in time in proportion to segments and tensors. */
@@ -20053,18 +21207,19 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.listing.n_files &&
+              lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->tables.n_files; i++) {
-        const lmc__reader_file *f = lmc__file_at(r, i);
+    for (i = 0; can && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *f = lmc__file_at(r, i);
+        const lmc__stream *stream = lmc__stream_of(r, f);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
-        can = file != NULL;
-        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
+        can = file != NULL && stream->n_files == 1;
+        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
             for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                const lmc__segment segment = lmc__segment_at(run, k);
-                can = lmc__is_in_place(r, file, &segment, &tensor);
+                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
             }
         }
     }
@@ -20204,10 +21359,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
  * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
  * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                              const lmc__reader_file *f, const lmc_tensor *t,
+                                              const lmc__listed_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
 {
-    const size_t number = lmc__find_run(r, f, t->offset);
+    const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     const size_t ws_size = lmc_workspace_size(
@@ -20218,8 +21373,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     int is_other = 0;
     /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
-    if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
-        run->prediction == LMC__PREDICT_BASE || run->conversion)
+    if (run->start != f->start + t->offset || run->size != t->size || run->n_segments > 1 ||
+        (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
+        run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
@@ -20249,8 +21405,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     if (!q->params.is_predicted) /* also of blocks that are not quantised */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
-        twin->file_number = lmc__load32(run->segments + 4) - 1;
-        twin->offset = lmc__load64(run->segments + 24);
+        twin->file_number = (size_t)run->segments->base - 1;
+        twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
     /* Who does not ask for the twin cannot give the prediction. */
@@ -20383,6 +21539,8 @@ typedef struct lmc__salvage {
     lmc_reader reader;
     /* What lmc_get_damage says. */
     lmc_damage damage;
+    /* The file's, if it is intact. */
+    uint8_t header[LMC__HEADER_SIZE];
 
     /* -- the walk -- */
     /* Where the index begins, if that is known; else the file's size. */
@@ -20611,7 +21769,8 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     lmc__init_tables(&found, r->options.alloc_user);
     status = lmc__read_index(r, &found, at, size);
     if (status == LMC_OK)
-        status = lmc__parse_index(&found, k, LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
+        status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
+                                  LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
     if (status == LMC_OK && offset != at && lmc__is_foreign(r, &found)) {
         *is_foreign = 1;
         status = LMC_ERR_CORRUPT;
@@ -20622,6 +21781,7 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
+    lmc__keep_header(r, lmc__index_header(&r->tables)); /* the same, if that is intact */
     s->sections.size = s->blocks.size = s->orphans.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;
@@ -20706,13 +21866,13 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
 {
     if (!lmc__is_linked(w)) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (lmc__is_kind(section, "INDX")) return 1;
+    if (lmc__is_kind(section, "INDX") || lmc__is_ancillary(section)) return 1;
     if (!lmc__is_kind(section, "FILE")) return section->number == w->after;
     if (section->number != w->next_file) return 0;
     /* with an index it is known which runs stand before it */
     return !s->damage.has_index ||
-           (section->number < s->reader.tables.n_files &&
-            lmc__file_at(&s->reader, section->number)->first_run == w->after);
+           (section->number < s->reader.tables.listing.n_streams &&
+            lmc__stream_at(&s->reader.tables.listing, section->number)->first_run == w->after);
 }
 
 /* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
@@ -20746,15 +21906,11 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
     if (s->damage.has_index) {
         if (section->number < lmc__count_runs(&s->reader.tables))
             w->n_blocks = lmc__run_at(&s->reader, section->number)->run.n_blocks;
-    } else if (body && section->size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
-        const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
-        uint64_t start = lmc__load64(segment + 8);
-        lmc_file file; /* which is not known here */
-        memset(&file, 0, sizeof file);
-        file.size = LMC_UNKNOWN_SIZE;
-        w->has_run = start <= LMC__MAX_FILE_SIZE &&
-                     lmc__parse_run(&w->run, body, (size_t)section->size, lmc__load32(segment),
-                                    &file, &start) == LMC_OK;
+    } else if (body) {
+        lmc__cursor c;
+        c.p = body;
+        c.end = body + (size_t)section->size;
+        w->has_run = lmc__get_run(&c, &w->run) == LMC_OK;
         if (w->has_run) w->n_blocks = w->run.n_blocks;
     }
 }
@@ -20771,9 +21927,8 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     lmc__buffer *const kept = s->damage.has_index ? &s->body : &r->tables.index;
     const uint8_t *body;
     int is_intact;
-    /* a section and a block before it take so many bytes at least */
-    if ((!is_file && !lmc__is_kind(section, "RUN ")) || section->number > w->at / 56 + 1)
-        return LMC_OK;
+    /* a section before it takes so many bytes at least */
+    if (section->number > w->at / 28 + 1) return LMC_OK;
     if (!lmc__may_claim(s, section->size)) return LMC_OK;
     if (s->damage.has_index) kept->size = 0;
     LMC__TRY(lmc__reserve(kept, section->size + 1)); /* so that data is not NULL */
@@ -20806,6 +21961,17 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     return LMC_OK;
 }
 
+/* An ancillary section, where a section should be: it is passed over, and of its body nothing is
+ * known. Elsewhere nothing speaks for it. */
+static void lmc__meet_ancillary(lmc__walk *w, const lmc__section *section, uint64_t *step)
+{
+    if (!lmc__is_linked(w) || section->size > UINT32_MAX) return;
+    w->state = LMC__IN_ROW;
+    w->last = LMC__LAST_NOTHING;
+    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
+    *step = LMC__SECTION_HEADER_SIZE + section->size;
+}
+
 /* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
  * follow, and lie within the file and the limits. */
 static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
@@ -20819,6 +21985,10 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
         section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
         s->sections.size > limit)
         return LMC_OK;
+    if (lmc__is_ancillary(&section)) {
+        lmc__meet_ancillary(w, &section, step);
+        return LMC_OK;
+    }
     return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
                                           : lmc__meet_section(s, w, &section, step);
 }
@@ -20960,7 +22130,8 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
         LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
                            lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
         if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
-        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
+        else if (is_first[p[0]] || (lmc__is_linked(&w) && lmc__is_lower((char)p[0])))
+            LMC__TRY(lmc__look_at_section(s, &w, p, &step));
         if (step) {
             w.last_size = step;
             w.at += step;
@@ -20999,11 +22170,14 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
  * size. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
-    while (r->tables.n_files < n) {
-        lmc__reader_file *f;
-        LMC__TRY(lmc__add_file(&r->tables, &f));
+    while (r->tables.listing.n_files < n) {
+        lmc__listed_file *f;
+        lmc__stream *stream;
+        LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
+        LMC__TRY(lmc__add_file(&r->tables.listing, &f));
         f->file.path = "";
-        f->file.size = LMC_UNKNOWN_SIZE;
+        f->file.size = stream->size = LMC_UNKNOWN_SIZE;
+        stream->is_unknown = 1;
     }
     return LMC_OK;
 }
@@ -21038,7 +22212,7 @@ static int lmc__is_known_run(const lmc_reader *r, size_t number)
  *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
 static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
-    lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
+    lmc__stream *const f = lmc__stream_at(&r->tables.listing, lmc__run_at(r, number)->run.stream);
     if (f->n_runs == 0) f->first_run = number;
     else if (number < f->first_run) {
         f->n_runs += f->first_run - number;
@@ -21055,62 +22229,50 @@ static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
                                          const uint8_t *body)
 {
-    lmc__tables *const t = &r->tables;
-    lmc__reader_file *f;
+    lmc__listing *const l = &r->tables.listing;
     enum lmc_status status;
-    if (found->number < t->n_files) return LMC_OK;
-    LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
-    f = lmc__file_at(r, found->number);
-    status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
-    /* a file without a name is alone: this is one of another snapshot */
-    if (status == LMC_OK && found->number != 0 &&
-        (*f->file.path == 0 ||
-         (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-        status = LMC_ERR_CORRUPT;
-    if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
+    if (found->number < l->n_streams) return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, found->number));
+    status = lmc__list_files(l, body, (size_t)found->size, 0);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    f->is_described = status == LMC_OK;
-    if (status == LMC_OK) return LMC_OK;
-    memset(&f->file, 0, sizeof f->file);
-    f->file.path = "";
-    f->file.size = LMC_UNKNOWN_SIZE;
-    return LMC_OK;
+    return lmc__extend_files(r, (size_t)found->number + 1);
 }
 
-/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow.
- *
- * The file number comes from a body whose CRC is right, but a hostile file can make that, too: it
- * is bounded by what could lie before this section, before tables grow by it. So memory stays in
- * proportion to the file. */
+/* Where the next RUN section continues, as far as the sections before it tell. */
+typedef struct lmc__collected {
+    size_t stream;
+    uint64_t position;
+    uint32_t next_run; /* the number that it must have */
+    uint64_t next_at;  /* behind a FILE section: where it must lie; 0: behind a run */
+    int is_known;      /* all of this */
+} lmc__collected;
+
+/* A RUN section. It says nothing of its place: it continues the run before it, or begins the
+ * stream whose section stands in front of it. Where one is lost, those behind it in its stream have
+ * no place. */
 static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
-                                        const uint8_t *body, size_t *file_number, uint64_t *end)
+                                        const uint8_t *body, lmc__collected *c)
 {
-    const size_t size = (size_t)found->size;
-    const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
     lmc__reader_run *run;
     lmc__run parsed;
-    uint32_t number;
-    uint64_t position;
-    if (found->number < lmc__count_runs(&r->tables) ||
-        size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+    enum lmc_status status;
+    if (found->number < lmc__count_runs(&r->tables) || r->tables.listing.n_streams == 0)
         return LMC_OK;
-    number = lmc__load32(segment);
-    position = lmc__load64(segment + 8);
-    /* a section and a block take 56 bytes at least: no file before it, no such number */
-    if (number > found->at / 56 || number < *file_number ||
-        (number == *file_number && position < *end) || position > LMC__MAX_FILE_SIZE)
-        return LMC_OK;
-    LMC__TRY(lmc__extend_files(r, (size_t)number + 1));
-    if (lmc__parse_run(&parsed, body, size, number, &lmc__file_at(r, number)->file, &position) !=
-        LMC_OK)
-        return LMC_OK;
+    c->is_known =
+        c->next_at ? found->at == c->next_at : c->is_known && found->number == c->next_run;
+    if (!c->is_known) return LMC_OK;
+    status = lmc__parse_run(&parsed, &r->tables.segments, body, (size_t)found->size,
+                            &r->tables.listing, c->stream, &c->position);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    c->next_at = 0;
+    c->is_known = status == LMC_OK;
+    if (!c->is_known) return LMC_OK;
     LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
     run = lmc__run_at(r, found->number);
     run->run = parsed;
     run->prediction = LMC_OK;
     lmc__add_run_to_file(r, found->number);
-    *file_number = number;
-    *end = position;
+    c->next_run = found->number + 1;
     return LMC_OK;
 }
 
@@ -21122,13 +22284,19 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
     const lmc__found_section *const found =
         (const lmc__found_section *)(const void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
-    size_t i, last_file = 0;
-    uint64_t last_end = 0;
+    lmc__collected c;
+    size_t i;
+    memset(&c, 0, sizeof c);
     for (i = 0; i < n; i++) {
         const uint8_t *const body = r->tables.index.data + (size_t)found[i].body_at;
-        if (found[i].kind == LMC__KIND_FILE) LMC__TRY(lmc__collect_file(r, &found[i], body));
-        else LMC__TRY(lmc__collect_run(r, &found[i], body, &last_file, &last_end));
+        if (found[i].kind == LMC__KIND_FILE) {
+            LMC__TRY(lmc__collect_file(r, &found[i], body));
+            c.stream = found[i].number;
+            c.position = 0;
+            c.next_at = found[i].at + LMC__SECTION_HEADER_SIZE + found[i].size;
+        } else LMC__TRY(lmc__collect_run(r, &found[i], body, &c));
     }
+    lmc__settle_runs(&r->tables);
     return LMC_OK;
 }
 
@@ -21155,24 +22323,24 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
     const lmc__run *const behind = number + 1 < n_runs && lmc__is_known_run(r, number + 1)
                                        ? &lmc__run_at(r, number + 1)->run
                                        : NULL;
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
     if (before && !lmc__is_known_run(r, number - 1)) return 0; /* nor where that one ends */
-    *file_number = before ? before->file_number : 0;
+    *file_number = before ? before->stream : 0;
     *start = before ? before->start + before->size : 0;
-    if (behind && behind->file_number == *file_number) return behind->start > *start;
-    if (*file_number >= r->tables.n_files) return 0;
+    if (behind && behind->stream == *file_number) return behind->start > *start;
+    if (*file_number >= r->tables.listing.n_files) return 0;
     f = lmc__file_at(r, *file_number);
     if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     if (*start < f->file.size) return 1;
     /* the next file that has bytes, if all up to that are known */
     do {
-        if (++*file_number >= r->tables.n_files) return 0;
+        if (++*file_number >= r->tables.listing.n_files) return 0;
         f = lmc__file_at(r, *file_number);
         if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     } while (f->file.size == 0);
     *start = 0;
-    return !behind || behind->file_number > *file_number ||
-           (behind->file_number == *file_number && behind->start > 0);
+    return !behind || behind->stream > *file_number ||
+           (behind->stream == *file_number && behind->start > 0);
 }
 
 /* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
@@ -21191,7 +22359,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     const uint32_t number = block->run;
     uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
     size_t file_number, i, largest = block[0].length;
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
     lmc__run run;
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
@@ -21210,8 +22378,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
     if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
-        if (behind->run.size != 0 && behind->run.file_number == file_number)
-            limit = behind->run.start;
+        if (behind->run.size != 0 && behind->run.stream == file_number) limit = behind->run.start;
     }
     if (start > limit || block[n - 1].block > (limit - start) / largest) return LMC_OK;
     end = start + block[n - 1].block * (uint64_t)largest;
@@ -21221,7 +22388,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     run.size = end + block[n - 1].length - start;
     run.block_size = largest;
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
-    run.file_number = file_number;
+    run.stream = file_number;
     lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
     lmc__add_run_to_file(r, number);
     return LMC_OK;
@@ -21414,14 +22581,14 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
-    for (i = 0; i < r->tables.n_files; i++) {
-        lmc__reader_file *const f = lmc__file_at(r, i);
+    for (i = 0; i < r->tables.listing.n_streams; i++) {
+        const lmc__stream *const f = lmc__stream_at(&r->tables.listing, i);
         uint64_t end = 0;
         for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
             lmc__reader_run *const run = lmc__run_at(r, j);
             if (run->run.size == 0) {
                 run->run.start = end;
-                run->run.file_number = i;
+                run->run.stream = i;
             }
             end = run->run.start + run->run.size;
             if (run->prediction == LMC_OK)
@@ -21451,6 +22618,7 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
         return status;
     if (status != LMC_OK) return LMC_OK;
     s->damage.has_header = 1;
+    memcpy(s->header, header, sizeof s->header);
     lmc__keep_header(r, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
@@ -21502,7 +22670,7 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 {
     size_t i, n = 0;
-    for (i = 0; i < s->reader.tables.n_files; i++) {
+    for (i = 0; i < s->reader.tables.listing.n_files; i++) {
         LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
         n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
     }
@@ -21529,14 +22697,14 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     if (s->damage.has_index && !had_index)
         LMC__TRY(lmc__walk_through(s)); /* now that it is known */
     LMC__TRY(lmc__fill_tables(s));
-    if (!s->damage.has_header && r->tables.n_files == 0 && s->blocks.size == 0)
+    if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
     /* a file without a name is alone */
-    if (r->tables.n_files == 1 && lmc__file_at(r, 0)->is_described &&
+    if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
     LMC__TRY(lmc__add_verdicts(s));
-    s->run = r->tables.n_files ? lmc__file_at(r, 0)->first_run : 0;
+    s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
     lmc__free_buffer(&s->orphans);
     lmc__free_buffer(&s->sections);
     lmc__free_buffer(&s->body);
@@ -21605,10 +22773,11 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN
+    return status == LMC_ERR_BASE_WRONG && run && lmc__is_own_prediction(&run->run)
                ? LMC_ERR_CORRUPT
                : status;
 }
@@ -21880,10 +23049,11 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
  * run. */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
-    const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
+    const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
+    const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
     range->file_number = s->file;
     range->offset = s->offset;
-    for (; s->run < f->first_run + f->n_runs; s->run++) {
+    for (; s->run < stream->first_run + stream->n_runs; s->run++) {
         const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
         if (s->offset < run->start) return lmc__report_lost(s, range, run->start);
         if (s->offset - run->start < run->size) return lmc__next_of_run(s, range);
@@ -21931,12 +23101,14 @@ LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range
     s = lmc__get_salvage(r);
     memset(range, 0, sizeof *range);
     range->position.run = range->position.block = UINT32_MAX;
-    while (s->file < r->tables.n_files) {
+    while (s->file < r->tables.listing.n_files) {
         const enum lmc_status status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;
         s->offset = 0;
         s->file++;
-        s->run = s->file < r->tables.n_files ? lmc__file_at(r, s->file)->first_run : 0;
+        s->run = s->file < r->tables.listing.n_files
+                     ? lmc__stream_of(r, lmc__file_at(r, s->file))->first_run
+                     : 0;
     }
     return lmc__next_unplaced(s, range);
 }
@@ -21952,7 +23124,8 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
  * known. */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
-    return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
+    return r && file_number < r->tables.listing.n_files &&
+           lmc__file_at(r, file_number)->is_described;
 }
 
 /* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by
@@ -22030,7 +23203,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
     lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    r->features = LMC__KNOWN_FEATURES;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = lmc__open_as_asked(r);
@@ -22128,22 +23302,22 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
 {
-    lmc__buffer body, memory;
+    lmc__buffer body;
+    lmc__listing checked;
     lmc__digester digester;
     lmc__coder *coder;
-    lmc_file checked;
     enum lmc_status status;
     size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
-    lmc__init_buffer(&memory, alloc_user);
+    lmc__init_listing(&checked, alloc_user);
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
-    if (status == LMC_OK) status = lmc__parse_file(&checked, &memory, body.data, body.size);
+    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size, 0);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)
@@ -22162,7 +23336,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
     lmc__free_buffer(&body);
-    lmc__free_buffer(&memory);
+    lmc__free_listing(&checked);
     return status;
 }
 
@@ -22176,7 +23350,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
     lmc__origin origin;
     enum lmc_status status;
     if (!base || !identity) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, base, alloc_user);
+    status = lmc__open_origin(&origin, NULL, base, alloc_user);
     if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
     lmc__free_origin(&origin);
     return status;

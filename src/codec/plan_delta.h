@@ -285,7 +285,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    delta->sparse =
+        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
@@ -307,7 +308,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
     const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
+    const unsigned max_classes = !block->may_group ? 1u
+                                 : is_max          ? LMC__MAX_CLASSES
+                                                   : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint64_t direct;

@@ -4,7 +4,7 @@
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
-#include "snapshot/sections.h"
+#include "snapshot/files.h"
 #include "snapshot/origin.h"
 
 /* Identities of files that are not in a snapshot: so that any directory can be a base, or be
@@ -78,22 +78,22 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
 {
-    lmc__buffer body, memory;
+    lmc__buffer body;
+    lmc__listing checked;
     lmc__digester digester;
     lmc__coder *coder;
-    lmc_file checked;
     enum lmc_status status;
     size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
-    lmc__init_buffer(&memory, alloc_user);
+    lmc__init_listing(&checked, alloc_user);
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
-    if (status == LMC_OK) status = lmc__parse_file(&checked, &memory, body.data, body.size);
+    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size, 0);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)
@@ -112,7 +112,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
     lmc__free_buffer(&body);
-    lmc__free_buffer(&memory);
+    lmc__free_listing(&checked);
     return status;
 }
 
@@ -126,7 +126,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
     lmc__origin origin;
     enum lmc_status status;
     if (!base || !identity) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, base, alloc_user);
+    status = lmc__open_origin(&origin, NULL, base, alloc_user);
     if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
     lmc__free_origin(&origin);
     return status;

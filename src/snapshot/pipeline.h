@@ -2,8 +2,10 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "base/wire_block.h"
+#include "base/wire_file.h"
 #include "kernels/dispatch.h"
 #include "codec/workspace.h"
+#include "codec/block_header.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
@@ -284,8 +286,21 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plans pieces of a job that has the next size bytes of the digester's file: behind those that it
- * may have of earlier files. */
+/* The block at whose header that is uses nothing but what the file may use, as its own header
+ * says. */
+static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+{
+    const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
+                   layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
+ * those that it may have of earlier files. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
