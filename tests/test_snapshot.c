@@ -134,8 +134,8 @@ static void check_reader(const t_model *model, t_memory *in)
         CHECK(half + 64 + encoded / 100 >= encoded && half <= encoded + 64 + encoded / 100);
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
-            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank,
-                              tensor->shape, want);
+            t_tensor_identity(f->data + tensor->offset, 0, tensor->size, tensor->dtype,
+                              tensor->rank, tensor->shape, want);
             CHECK(memcmp(file->tensors[k].identity, want, 32) == 0);
             CHECK_STATUS(
                 lmc_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size),

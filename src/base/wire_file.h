@@ -27,16 +27,16 @@ enum {
 
 /* FILE body (spec 5.1). */
 enum { /* bits of a file's Form */
-    LMC__FILE_IS_DIRECTORY = 1,
-    LMC__FILE_HAS_MODE = 2,
-    LMC__FILE_HAS_MTIME = 4,
-    LMC__FILE_IS_UNKNOWN = 8
+       LMC__FILE_IS_DIRECTORY = 1,
+       LMC__FILE_HAS_MODE = 2,
+       LMC__FILE_HAS_MTIME = 4,
+       LMC__FILE_IS_UNKNOWN = 8
 };
 #define LMC__FILE_FORMS 15u
 enum { /* bits of a tensor's Form */
-    LMC__TENSOR_IS_LIKE = 1,
-    LMC__TENSOR_HAS_GAP = 2,
-    LMC__TENSOR_HAS_LOSS = 4
+       LMC__TENSOR_IS_LIKE = 1,
+       LMC__TENSOR_HAS_GAP = 2,
+       LMC__TENSOR_HAS_LOSS = 4
 };
 #define LMC__TENSOR_FORMS 7u
 #define LMC__MAX_STRING 65535u /* path, name, key */

@@ -285,7 +285,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse = sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    delta->sparse =
+        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or

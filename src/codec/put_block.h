@@ -110,9 +110,9 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
  * stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype,
-                                         int may_group, enum lmc_level level,
-                                         lmc_position position, void *ws, size_t ws_size)
+                                         const uint8_t *base, enum lmc_dtype dtype, int may_group,
+                                         enum lmc_level level, lmc_position position, void *ws,
+                                         size_t ws_size)
 {
     uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
     lmc__block_coding coding;

@@ -152,8 +152,9 @@ static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset
     return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
 }
 
-/* Where the *piece* of a stream that has byte `position` ends: a tensor, or the largest range before,
- * between or behind tensors, or a file without tensors. 0: there is none, or nobody knows. */
+/* Where the *piece* of a stream that has byte `position` ends: a tensor, or the largest range
+ * before, between or behind tensors, or a file without tensors. 0: there is none, or nobody knows.
+ */
 static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *stream,
                                     uint64_t position)
 {
@@ -213,7 +214,6 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-
 /* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
  * string. */
 static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
@@ -246,8 +246,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN),
-               LMC_ERR_CORRUPT);
+    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
     if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
@@ -330,8 +329,8 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
-    LMC__TRY(lmc__get_string(c, &e->middle, &e->middle_size,
-                             LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__TRY(
+        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
@@ -378,7 +377,8 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__b
         for (j = 0; j < file.n_tensors; j++) {
             LMC__TRY(lmc__get_tensor_entry(c, &tensor));
             counts->n_words += tensor.rank;
-            counts->n_chars += tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
+            counts->n_chars +=
+                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
         }
     }
     return lmc__skip_records(c);
@@ -544,9 +544,9 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     x.c.p = body;
     x.c.end = body + size;
     LMC__TRY(lmc__count_body(&x.c, features, &counts));
-    LMC__TRY(lmc__reserve(&stream->memory,
-                          counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                              8 * counts.n_words + counts.n_chars));
+    LMC__TRY(
+        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                          8 * counts.n_words + counts.n_chars));
     x.tensors = (lmc_tensor *)(void *)stream->memory.data;
     x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
     x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
@@ -654,11 +654,10 @@ static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
         size_t middle;
         found.back = i + 1;
         found.prefix = lmc__count_shared(w->name, other->name, most, 1);
-        found.suffix = most == found.prefix
-                           ? 0
-                           : lmc__count_shared(w->name + w->name_size - 1,
-                                               other->name + other->name_size - 1,
-                                               most - found.prefix, -1);
+        found.suffix = most == found.prefix ? 0
+                                            : lmc__count_shared(w->name + w->name_size - 1,
+                                                                other->name + other->name_size - 1,
+                                                                most - found.prefix, -1);
         found.is_like = lmc__is_like(w, other);
         middle = w->name_size - found.prefix - found.suffix;
         found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
@@ -713,7 +712,8 @@ static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
     if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
         t->size > LMC__MAX_FILE_SIZE - t->offset)
         return 0;
-    if (w->dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    if (w->dtype == LMC_AUTO)
+        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
     return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
 }
 

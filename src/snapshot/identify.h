@@ -17,17 +17,16 @@
  * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
  * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs of pieces are taken. A job that is one piece needs
- * its CRC from here, as there is no block header that has it; of several pieces each is summed up
- * by itself, so the job's own CRC is not asked for. */
+/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
+ * as there is no block header that has it. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(c, job, content,
-                        job->n_pieces == 1 ? c->wave.k->crc32c(0, content, job->job.src_size) : 0);
+    lmc__set_piece_crcs(c, job, content, job->job.src_size,
+                        c->wave.k->crc32c(0, content, job->job.src_size));
     job->job.status = LMC_OK;
 }
 

@@ -88,7 +88,8 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->tables.listing.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.listing.n_files &&
+              lmc__sort_base_files(base, &items) == LMC_OK;
     }
     for (i = 0; can && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *f = lmc__file_at(r, i);

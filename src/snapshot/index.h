@@ -143,8 +143,7 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
 {
     const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size =
-        head_size + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    const uint64_t size = head_size + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(file);
     LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
     if (file->size == LMC_UNKNOWN_SIZE) {
         file->size = lmc__load64(x->p);

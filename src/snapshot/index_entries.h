@@ -73,9 +73,8 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     b->facts_end = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__grow_index(b, NULL,
-                                 lmc__facts_head_size(file) +
-                                     LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+        LMC__TRY(lmc__grow_index(
+            b, NULL, lmc__facts_head_size(file) + LMC_IDENTITY_SIZE * lmc__count_identities(file)));
     }
     return LMC_OK;
 }

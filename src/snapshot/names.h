@@ -62,7 +62,7 @@ static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDEN
     size_t i;
     lmc__sort_items(item, n);
     lmc__sha256_init(&sha);
-    lmc__sha256_update(&sha, "LMC snapshot 1", 15);
+    lmc__sha256_update(&sha, "LMC snapshot 2", 15);
     for (i = 0; i < n; i++) {
         uint8_t field[4];
         lmc__store32(field, (uint32_t)item[i].size);

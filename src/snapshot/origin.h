@@ -92,10 +92,10 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every file has a path and a known size, every
- * tensor a name and a dtype. Its identity is taken here, from the identities that it says its files
- * and tensors have; whether its bytes are those shows when they are read. On errors the origin is
- * to be freed all the same. */
+/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
+ * file has a path and a known size, every tensor a name and a dtype. Its identity is taken here,
+ * from the identities that it says its files and tensors have; whether its bytes are those shows
+ * when they are read. On errors the origin is to be freed all the same. */
 static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                         const lmc_base *base, void *alloc_user)
 {
@@ -193,7 +193,7 @@ static int lmc__is_range_before(const void *context, size_t i)
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
-                              uint64_t position)
+                                     uint64_t position)
 {
     lmc__range_search search;
     search.ranges = ranges->data;

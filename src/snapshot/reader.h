@@ -129,8 +129,9 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
     r->features = lmc__get_features(header);
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
- * that is at hand: a delta may be listed without. */
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
+ * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
@@ -183,8 +184,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the number
- * is known. */
+/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
+ * number is known. */
 static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
                           uint64_t position)
 {

@@ -97,9 +97,9 @@ typedef struct lmc__restorer {
     int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
- * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
-#define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
+ * are decoded, so these are more than a wave. */
+#define LMC__READ_SIZE LMC__WAVE_SIZE
 
 /* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -162,7 +162,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
  * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. */
+ * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -185,7 +186,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
-    c->out_number ^= 1;
+    if (c->parallel) c->out_number ^= 1;
+    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }
@@ -461,8 +463,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    const uint64_t n_sections =
-        (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
+    const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries;
     lmc__index_head head;
     lmc__cursor c;

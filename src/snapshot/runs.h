@@ -64,8 +64,8 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
 /* Of a run whose segments were appended to that buffer, which may have moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
-    run->segments =
-        run->n_segments ? (const lmc__segment *)(const void *)segments->data + run->first_segment
+    run->segments = run->n_segments
+                        ? (const lmc__segment *)(const void *)segments->data + run->first_segment
                         : NULL;
 }
 
@@ -129,8 +129,7 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
                                                 uint64_t *position)
 {
     const lmc__stream *const stream = lmc__stream_at(l, stream_number);
-    const uint64_t limit =
-        stream->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : stream->size;
+    const uint64_t limit = stream->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : stream->size;
     uint64_t n_segments, i;
     int64_t last = -1;
     lmc__segment s;

@@ -125,7 +125,8 @@ static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section 
     enum lmc_status status;
     if (found->number < lmc__count_runs(&r->tables) || r->tables.listing.n_streams == 0)
         return LMC_OK;
-    c->is_known = c->next_at ? found->at == c->next_at : c->is_known && found->number == c->next_run;
+    c->is_known =
+        c->next_at ? found->at == c->next_at : c->is_known && found->number == c->next_run;
     if (!c->is_known) return LMC_OK;
     status = lmc__parse_run(&parsed, &r->tables.segments, body, (size_t)found->size,
                             &r->tables.listing, c->stream, &c->position);
@@ -244,8 +245,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
     if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
-        if (behind->run.size != 0 && behind->run.stream == file_number)
-            limit = behind->run.start;
+        if (behind->run.size != 0 && behind->run.stream == file_number) limit = behind->run.start;
     }
     if (start > limit || block[n - 1].block > (limit - start) / largest) return LMC_OK;
     end = start + block[n - 1].block * (uint64_t)largest;

@@ -238,7 +238,7 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
         part = lmc__min64(span.size, t->offset + t->size - span.offset);
         if (span.data && span.offset - t->offset == d->tensor_done) {
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part), (uint32_t)part);
+            lmc__absorb(d, k->crc64(0, span.data, (size_t)part), (uint32_t)part);
         }
         lmc__advance(&span, span.offset + part);
     }
@@ -420,7 +420,8 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
  * known. */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
-    return r && file_number < r->tables.listing.n_files && lmc__file_at(r, file_number)->is_described;
+    return r && file_number < r->tables.listing.n_files &&
+           lmc__file_at(r, file_number)->is_described;
 }
 
 /* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by

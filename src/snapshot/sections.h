@@ -57,7 +57,10 @@ static int lmc__is_kind_valid(const char *kind)
 }
 
 /* What does not matter to who does not know it. */
-static int lmc__is_ancillary(const lmc__section *section) { return lmc__is_lower(section->kind[0]); }
+static int lmc__is_ancillary(const lmc__section *section)
+{
+    return lmc__is_lower(section->kind[0]);
+}
 
 /* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)

@@ -117,8 +117,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;
-    status = lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base,
-                              options->alloc_user);
+    status =
+        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;

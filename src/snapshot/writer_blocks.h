@@ -116,9 +116,8 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     head->size = 0;
     LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__append_run(head, &run));
-    LMC__TRY(lmc__append_segments(
-        head, (const lmc__segment *)(const void *)w->plan.segments.data, run.n_segments, listing,
-        lmc__stream_at(listing, stream)));
+    LMC__TRY(lmc__append_segments(head, (const lmc__segment *)(const void *)w->plan.segments.data,
+                                  run.n_segments, listing, lmc__stream_at(listing, stream)));
     body = head->data + LMC__SECTION_HEADER_SIZE;
     body_size = head->size - LMC__SECTION_HEADER_SIZE;
     lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
@@ -175,8 +174,7 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
     /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
      * of the wave is made now, also for runs that have none. */
-    if (w->plan.origin.base || w->plan.origin.read_back ||
-        w->run.prediction != LMC__PREDICT_ZERO)
+    if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return LMC_OK;
 }
@@ -215,8 +213,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->planned.dtype;
     job->level = w->options.level;
-    job->is_ungrouped =
-        !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
+    job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = quant;
     job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
     job->position.run = w->n_runs - 1;

@@ -313,8 +313,7 @@ LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *
     lmc__read_text(f, 0, text.data, (size_t)size);
     end = p->header_size - (size_t)size + 1;
     for (*at = 0; *at < end; ++*at) {
-        const uint8_t *const found =
-            (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
+        const uint8_t *const found = (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
         *at = found ? (size_t)(found - header) : end;
         if (found && memcmp(found, text.data, (size_t)size) == 0) break;
     }
@@ -337,8 +336,7 @@ static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint
 
 /* The run of the bytes before the first tensor, which are all at hand, if the header text is among
  * them: else nothing changes, and they are planned as any others. */
-static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header,
-                                      lmc__planned_run *run)
+static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
 {
     const size_t size = p->header_size;
     uint64_t text_size;
@@ -358,8 +356,8 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header,
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
- * one begins.
+ * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
+ * no tensor make runs up to where the next one begins.
  *
  * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
  * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
@@ -400,8 +398,8 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The segments of a planned run: one for each tensor, or one for all of a file without tensors; none
- * if it is not predicted. The limit can be met only by a file of more small tensors than any
+/* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
+ * none if it is not predicted. The limit can be met only by a file of more small tensors than any
  * has. */
 static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
