@@ -46,7 +46,7 @@ typedef struct lmc__delta {
 
 /* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
  * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
- * delta has as many as pay. */
+ * delta has as many as save 1/1024 each. */
 #define LMC__MORE_CLASSES 8u
 #define LMC__DEFAULT_CLASSES 6u
 
@@ -419,7 +419,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    delta->sparse =
+        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
 /* Lists what has changed, to `place`, if the sample says that it is little. */
@@ -459,7 +460,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
     const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
+    const unsigned max_classes = !block->may_group ? 1u
+                                 : is_max          ? LMC__MAX_CLASSES
+                                                   : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);

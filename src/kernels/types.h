@@ -150,7 +150,7 @@ typedef struct lmc__grid {
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
  * stand where the scalar function does:
  *
- *     crc32c                                     crc32c.h
+ *     crc32c, crc64                              crc32c.h, crc64.h
  *     join, split                                split_join.h
  *     split_root, join_root                      split_root.h, join_root.h
  *     is_constant, count_ones                    count.h
@@ -163,6 +163,9 @@ typedef struct lmc__grid {
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+#ifndef LMC_NO_SNAPSHOT
+    uint64_t (*crc64)(uint64_t crc, const uint8_t *p, size_t size);
+#endif
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  int rotate);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
