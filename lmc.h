@@ -21753,23 +21753,30 @@ static int lmc__may_claim(lmc__salvage *s, uint64_t size)
 /* The index that the tables hold says that it begins at `offset`, but was found at `at`: bytes of
  * this file were lost, or came in between; or it is that of another file, of which a part or all is
  * the content of a damaged block. It is this file's if the first section is the one that it names;
- * or, where bytes were lost, if as many are missing before the first block that it knows. */
+ * or, where bytes were lost, if all of them are missing before the first block that can be left of
+ * those that it knows. */
 static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t, uint64_t offset, uint64_t at)
 {
     uint8_t first[LMC__SECTION_HEADER_SIZE];
-    const lmc__reader_run *run;
-    uint64_t block_at;
+    uint64_t lost;
+    size_t i, j;
     if (offset == at) return 0;
     if (lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
         memcmp(first, t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
                sizeof first) == 0)
         return 0;
-    if (offset < at || lmc__count_runs(t) == 0) return 1;
-    run = lmc__table_run(t, 0);
-    block_at = lmc__table_blocks(t)[run->first_block];
-    return block_at < LMC__HEADER_SIZE + (offset - at) ||
-           !lmc__read_rest(r, block_at - (offset - at), first, sizeof first) ||
-           lmc__load32(first + LMC__BLOCK_CRC_AT) != lmc__load32(run->blocks + 4);
+    if (offset < at) return 1;
+    lost = offset - at;
+    for (i = 0; i < lmc__count_runs(t); i++) {
+        const lmc__reader_run *const run = lmc__table_run(t, i);
+        const uint64_t *const block_at = lmc__table_blocks(t) + run->first_block;
+        for (j = 0; j < run->run.n_blocks; j++)
+            if (block_at[j] >= LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + lost)
+                return !lmc__read_rest(r, block_at[j] - lost, first, sizeof first) ||
+                       lmc__load32(first + LMC__BLOCK_CRC_AT) !=
+                           lmc__load32(run->blocks + LMC__BLOCK_ENTRY_SIZE * j + 4);
+    }
+    return 1;
 }
 
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.

@@ -83,11 +83,12 @@ static void lay_out(layout *l, const t_memory *m, const t_model *model)
     }
 }
 
-static const place *find_place(const layout *l, size_t file, uint64_t offset)
+static const place *find_place(const layout *l, lmc_position position)
 {
     size_t i;
     for (i = 0; i < l->n; i++)
-        if (l->places[i].file == file && l->places[i].offset == offset) return &l->places[i];
+        if (l->places[i].run == position.run && l->places[i].block == position.block)
+            return &l->places[i];
     return NULL;
 }
 
@@ -167,11 +168,12 @@ static void salvage(const setting *s, t_memory *in)
             o.lost += range.size;
             continue;
         }
-        p = find_place(s->l, file, range.offset);
-        if (!CHECK(p && p->length == range.size && p->run == range.position.run &&
-                   p->block == range.position.block))
+        p = find_place(s->l, range.position);
+        /* the number of a file whose section is lost is a guess */
+        if (!CHECK(p && p->length == range.size && p->offset == range.offset &&
+                   (p->file == file || !lmc_is_described(reader, file))))
             continue;
-        n = memcmp(range.data, s->model->files[file].data + p->offset, p->length) == 0;
+        n = memcmp(range.data, s->model->files[p->file].data + p->offset, p->length) == 0;
         CHECK(n);
         if (n) {
             o.n_got++;
