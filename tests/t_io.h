@@ -243,6 +243,16 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
     return t_write_piece(writer, f, &at, f->size - at);
 }
 
+/* One of its tensors has a quantiser: the writer must be told before. */
+static inline int t_has_quantizer(const t_model *model)
+{
+    size_t i, k;
+    for (i = 0; i < model->n_files; i++)
+        for (k = 0; k < model->files[i].file.n_tensors; k++)
+            if (model->files[i].file.tensors[k].quantizer) return 1;
+    return 0;
+}
+
 /* Write the model in pieces of the given size (0: each file at once); the first error ends it. */
 static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
                                             const lmc_writer_options *options, size_t piece,
@@ -252,8 +262,15 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     lmc_sink sink;
     enum lmc_status status;
     size_t i, at;
+    lmc_writer_options quantizing;
     sink.write = t_append;
     sink.user = out;
+    if (t_has_quantizer(model)) {
+        memset(&quantizing, 0, sizeof quantizing);
+        if (options) quantizing = *options;
+        quantizing.may_quantize = 1;
+        options = &quantizing;
+    }
     status = lmc_open_writer(&writer, &sink, options);
     for (i = 0; status == LMC_OK && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
