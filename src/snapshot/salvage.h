@@ -41,15 +41,18 @@
  *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
  *    lmc__found_block for each block, and tables as of other readers. */
 
-enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1 };
+enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1, LMC__KIND_INDEX = 2 };
 
-/* An intact section, where there is no index. */
+/* A section, where there is no index. */
 typedef struct lmc__found_section {
     uint64_t at;
     uint64_t body_at; /* in tables.index */
     uint64_t size;    /* of the body */
     uint32_t number;
-    int kind;
+    int kind, is_intact;
+    /* Of files and the index: how many runs come before it, where that is certain. Of a run: 0 if
+     * the stream begins with it, for certain. Else UINT32_MAX. */
+    uint32_t after;
 } lmc__found_section;
 
 /* How sure it is that a block belongs where its header says; more is better. */
@@ -138,8 +141,11 @@ typedef struct lmc__salvage {
     uint64_t offset;
     /* Bytes that were handed out, of max_total_size. */
     uint64_t delivered;
-    /* The range that was handed out last. */
+    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
+     * may have bytes of several files. */
     lmc__buffer range;
+    size_t ranged;
+    enum lmc_status ranged_status;
 
     /* -- lmc_confirm -- */
     /* Of the file at hand; is_whole: nothing of it was lost so far. */
@@ -306,15 +312,33 @@ static int lmc__may_claim(lmc__salvage *s, uint64_t size)
 
 /* -- the index -- */
 
-/* The index that the tables hold says that it begins somewhere else than where it was found. It is
- * this file's all the same if the first section is the one that it names: then bytes were lost or
- * came in between. Another file's, whole, could be part of a damaged block. */
-static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t)
+/* The index that the tables hold says that it begins at `offset`, but was found at `at`: bytes of
+ * this file were lost, or came in between; or it is that of another file, of which a part or all is
+ * the content of a damaged block. It is this file's if the first section is the one that it names;
+ * or, where bytes were lost, if all of them are missing before the first block that can be left of
+ * those that it knows. */
+static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t, uint64_t offset, uint64_t at)
 {
     uint8_t first[LMC__SECTION_HEADER_SIZE];
-    return !lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) ||
-           memcmp(first, t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
-                  sizeof first) != 0;
+    uint64_t lost;
+    size_t i, j;
+    if (offset == at) return 0;
+    if (lmc__read_rest(r, LMC__HEADER_SIZE, first, sizeof first) &&
+        memcmp(first, t->index.data + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + 8,
+               sizeof first) == 0)
+        return 0;
+    if (offset < at) return 1;
+    lost = offset - at;
+    for (i = 0; i < lmc__count_runs(t); i++) {
+        const lmc__reader_run *const run = lmc__table_run(t, i);
+        const uint64_t *const block_at = lmc__table_blocks(t) + run->first_block;
+        for (j = 0; j < run->run.n_blocks; j++)
+            if (block_at[j] >= LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + lost)
+                return !lmc__read_rest(r, block_at[j] - lost, first, sizeof first) ||
+                       lmc__load32(first + LMC__BLOCK_CRC_AT) !=
+                           lmc__load32(run->blocks + LMC__BLOCK_ENTRY_SIZE * j + 4);
+    }
+    return 1;
 }
 
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
@@ -333,7 +357,7 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     if (status == LMC_OK)
         status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
                                   LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
-    if (status == LMC_OK && offset != at && lmc__is_foreign(r, &found)) {
+    if (status == LMC_OK && lmc__is_foreign(r, &found, offset, at)) {
         *is_foreign = 1;
         status = LMC_ERR_CORRUPT;
     }

@@ -21,23 +21,25 @@
  *
  * With an index that is known. Without, it is put together in this order, each step from what the
  * ones before have made certain:
- *     1. sections: files and runs whose sections are intact (lmc__collect_sections)
+ *     1. sections: streams and runs whose sections are intact (lmc__collect_sections)
  *     2. orphans of known runs: blocks whose numbers fit one of those (lmc__adopt_orphans)
- *     3. orphans of unknown runs: their run's number, where only one is possible, then its place in
- *        the files, where its neighbours leave only one (lmc__number_orphans, lmc__place_run)
- *     4. of blocks with the same position the best, and up to three copies (lmc__choose_blocks)
- *     5. blocks of runs that have no place go behind the others (lmc__part_blocks)
- *     6. what each run is predicted by, if that is still known (lmc__finish_runs)
+ *     3. orphans of unknown runs: their run's number, where only one is possible
+ *        (lmc__number_orphans)
+ *     4. the place of each run in the streams, where sections and runs beside it leave only one
+ *        (lmc__place_runs)
+ *     5. of blocks with the same position the best, and up to three copies (lmc__choose_blocks)
+ *     6. blocks of runs that have no place go behind the others (lmc__part_blocks)
+ *     7. what each run is predicted by, if that is still known (lmc__finish_runs)
  * What is not certain is not guessed: it stays without a place, or is not handed out. */
 
 /* -- tables with gaps -- */
 
-/* At least n files; of those that are new nothing is known, not even that they exist: a later one,
- * or a run, speaks of them. Whoever asks has made sure that n is in proportion to the file's
- * size. */
-static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
+/* At least n streams; of those that are new nothing is known, not even that they exist: a later one
+ * speaks of them. Each is taken for one file. Whoever asks has made sure that n is in proportion to
+ * the file's size. */
+static enum lmc_status lmc__extend_streams(lmc_reader *r, size_t n)
 {
-    while (r->tables.listing.n_files < n) {
+    while (r->tables.listing.n_streams < n) {
         lmc__listed_file *f;
         lmc__stream *stream;
         LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
@@ -49,9 +51,11 @@ static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
     return LMC_OK;
 }
 
-/* At least n runs, likewise: of size 0, as they are in no file. A prediction of LMC_ERR_NOT_FOUND
- * is what marks a run as unknown; it stays when the run gets a place, as only its section would
- * tell. */
+/* The stream of a run without a place. */
+#define LMC__NO_STREAM SIZE_MAX
+
+/* At least n runs, likewise: without a place. A prediction of LMC_ERR_NOT_FOUND is what marks a run
+ * as unknown; it stays when the run gets a place, as only its section would tell. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
     while (lmc__count_runs(&r->tables) < n) {
@@ -59,25 +63,25 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
         LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
         run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
         run->prediction = LMC_ERR_NOT_FOUND;
+        run->run.stream = LMC__NO_STREAM;
         run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
     }
     return LMC_OK;
 }
 
-/* By its section, or by the index. Not those that lmc__place_run has given a place: their blocks
- * can be read, but not those that have a prediction. */
+/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
+ * blocks can be read, but not those that have a prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
 }
 
-/* Makes the run one of its file's. A file's runs are those from its first to its last; in between
- * there may be some of which nothing is known. Runs come in any order, for some are found only as
- * orphans.
+/* Makes the run one of its stream's. A stream's runs are those from its first to its last; in
+ * between there may be some of which nothing is known.
  *
- *     runs    0 1 2 | 3 ? 5 | ? 7        "?": not found
- *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
-static void lmc__add_run_to_file(lmc_reader *r, size_t number)
+ *     runs      0 1 2 | 3 ? 5 | ? 7        "?": not found
+ *     streams     0   |   1   |  2         stream 1: first_run 3, n_runs 3 */
+static void lmc__add_run_to_stream(lmc_reader *r, size_t number)
 {
     lmc__stream *const f = lmc__stream_at(&r->tables.listing, lmc__run_at(r, number)->run.stream);
     if (f->n_runs == 0) f->first_run = number;
@@ -90,174 +94,62 @@ static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 
 /* -- 1 -- */
 
-/* A FILE section. One that is no valid file leaves one of which nothing is known. Of two with one
- * number the first counts; numbers that are left out become files of which nothing is known.
- * Strings and tensors are copied to the file's memory. */
-static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
-                                         const uint8_t *body)
+static const lmc__found_section *lmc__section_at(const lmc__salvage *s, size_t i)
 {
-    lmc__listing *const l = &r->tables.listing;
-    enum lmc_status status;
-    if (found->number < l->n_streams) return LMC_OK;
-    LMC__TRY(lmc__extend_files(r, found->number));
-    status = lmc__list_files(l, body, (size_t)found->size, 0);
-    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    return lmc__extend_files(r, (size_t)found->number + 1);
+    return (const lmc__found_section *)(const void *)s->sections.data + i;
 }
 
-/* Where the next RUN section continues, as far as the sections before it tell. */
-typedef struct lmc__collected {
-    size_t stream;
-    uint64_t position;
-    uint32_t next_run; /* the number that it must have */
-    uint64_t next_at;  /* behind a FILE section: where it must lie; 0: behind a run */
-    int is_known;      /* all of this */
-} lmc__collected;
-
-/* A RUN section. It says nothing of its place: it continues the run before it, or begins the
- * stream whose section stands in front of it. Where one is lost, those behind it in its stream have
- * no place. */
-static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
-                                        const uint8_t *body, lmc__collected *c)
+/* A FILE section. One that describes no valid files leaves one file of which nothing is known. Of
+ * two with one number the first counts; numbers that are left out become files of which nothing is
+ * known. */
+static enum lmc_status lmc__collect_files(lmc__salvage *s, const lmc__found_section *found)
 {
+    lmc_reader *const r = &s->reader;
+    lmc__listing *const l = &r->tables.listing;
+    enum lmc_status status = LMC_OK;
+    if (found->number < l->n_streams) return LMC_OK;
+    LMC__TRY(lmc__extend_streams(r, found->number));
+    if (found->is_intact)
+        status = lmc__list_files(l, r->tables.index.data + (size_t)found->body_at,
+                                 (size_t)found->size, r->features);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    return lmc__extend_streams(r, (size_t)found->number + 1);
+}
+
+/* A RUN section: what it says of itself. Where the run lies it does not say. Of two with one number
+ * the first counts; first_block: of its section, until it has a place. */
+static enum lmc_status lmc__collect_run(lmc__salvage *s, size_t i)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__found_section *const found = lmc__section_at(s, i);
     lmc__reader_run *run;
     lmc__run parsed;
-    enum lmc_status status;
-    if (found->number < lmc__count_runs(&r->tables) || r->tables.listing.n_streams == 0)
+    lmc__cursor c;
+    c.p = r->tables.index.data + (size_t)found->body_at;
+    c.end = c.p + (size_t)found->size;
+    if (found->number < lmc__count_runs(&r->tables) || !found->is_intact ||
+        lmc__get_run(&c, &parsed) != LMC_OK)
         return LMC_OK;
-    c->is_known =
-        c->next_at ? found->at == c->next_at : c->is_known && found->number == c->next_run;
-    if (!c->is_known) return LMC_OK;
-    status = lmc__parse_run(&parsed, &r->tables.segments, body, (size_t)found->size,
-                            &r->tables.listing, c->stream, &c->position);
-    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    c->next_at = 0;
-    c->is_known = status == LMC_OK;
-    if (!c->is_known) return LMC_OK;
     LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
     run = lmc__run_at(r, found->number);
     run->run = parsed;
+    run->run.stream = LMC__NO_STREAM;
     run->prediction = LMC_OK;
-    lmc__add_run_to_file(r, found->number);
-    c->next_run = found->number + 1;
+    run->first_block = i;
     return LMC_OK;
 }
 
-/* Sections in the order in which they lie. Those that contradict what came before them (a number
- * again, a place that is taken) count as lost. */
+/* Sections in the order in which they lie. Those whose numbers contradict what came before them
+ * count as lost. */
 static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 {
-    lmc_reader *const r = &s->reader;
-    const lmc__found_section *const found =
-        (const lmc__found_section *)(const void *)s->sections.data;
-    const size_t n = s->sections.size / sizeof *found;
-    lmc__collected c;
+    const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i;
-    memset(&c, 0, sizeof c);
     for (i = 0; i < n; i++) {
-        const uint8_t *const body = r->tables.index.data + (size_t)found[i].body_at;
-        if (found[i].kind == LMC__KIND_FILE) {
-            LMC__TRY(lmc__collect_file(r, &found[i], body));
-            c.stream = found[i].number;
-            c.position = 0;
-            c.next_at = found[i].at + LMC__SECTION_HEADER_SIZE + found[i].size;
-        } else LMC__TRY(lmc__collect_run(r, &found[i], body, &c));
+        if (lmc__section_at(s, i)->kind == LMC__KIND_FILE)
+            LMC__TRY(lmc__collect_files(s, lmc__section_at(s, i)));
+        else if (lmc__section_at(s, i)->kind == LMC__KIND_RUN) LMC__TRY(lmc__collect_run(s, i));
     }
-    lmc__settle_runs(&r->tables);
-    return LMC_OK;
-}
-
-/* -- 3: where a run lies whose section is lost --
- *
- * Runs cover the files without a gap and in order (spec 6), so what is known on both sides of a
- * lost one says where it must be:
- *
- *     files   |------- file 0 --------|------- file 1 --------|
- *     runs    |  run 0  |   run 1 ?   |  run 2  |   run 3 ?   |
- *                       ^ end of run 0          ^ end of run 2; file 1 ends where its section says
- *
- * Two unknown runs in a row cannot be told apart: the second begins where nobody knows. Once the
- * first was given its blocks it is still not "known", since more of them may be lost behind it. */
-
-/* Where unknown run number `number` begins, if that is certain: *file_number, *start. It begins
- * where the run before it ends, if that is known: in the same file, if that has more bytes, else at
- * the beginning of the next one that has any. The run behind it, if known, must agree. For run 0
- * the run before it ends at the beginning of all. */
-static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_number, uint64_t *start)
-{
-    const size_t n_runs = lmc__count_runs(&r->tables);
-    const lmc__run *const before = number ? &lmc__run_at(r, number - 1)->run : NULL;
-    const lmc__run *const behind = number + 1 < n_runs && lmc__is_known_run(r, number + 1)
-                                       ? &lmc__run_at(r, number + 1)->run
-                                       : NULL;
-    const lmc__listed_file *f;
-    if (before && !lmc__is_known_run(r, number - 1)) return 0; /* nor where that one ends */
-    *file_number = before ? before->stream : 0;
-    *start = before ? before->start + before->size : 0;
-    if (behind && behind->stream == *file_number) return behind->start > *start;
-    if (*file_number >= r->tables.listing.n_files) return 0;
-    f = lmc__file_at(r, *file_number);
-    if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
-    if (*start < f->file.size) return 1;
-    /* the next file that has bytes, if all up to that are known */
-    do {
-        if (++*file_number >= r->tables.listing.n_files) return 0;
-        f = lmc__file_at(r, *file_number);
-        if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
-    } while (f->file.size == 0);
-    *start = 0;
-    return !behind || behind->stream > *file_number ||
-           (behind->stream == *file_number && behind->start > 0);
-}
-
-/* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
- *
- * Where it begins lmc__locate_run says. Its block size is that of the first block found, provided
- * that another one shows that it is not the last, which may be shorter; a lone block has a size of
- * its own only if it is number 0. All others must agree. The run ends with the last of its blocks
- * that was found (more may be lost behind it), and must not reach into what is known: the next run,
- * or the end of the file.
- *
- *     known      |--- run 4 ---|                         |--- run 6 ---|
- *     run 5                    |##0##|     |##2##|#3#|
- *                        start ^     block size <->  ^ end: at most where run 6 begins */
-LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block *block, size_t n)
-{
-    const uint32_t number = block->run;
-    uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
-    size_t file_number, i, largest = block[0].length;
-    const lmc__listed_file *f;
-    lmc__run run;
-    LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
-    if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
-    for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
-    /* a lone block, which might be the last: of what size the others are is not known */
-    if (i + 1 == n && block[0].block != 0) return LMC_OK;
-    if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
-        if (block[n - 1].block != 0) return LMC_OK;
-        largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
-    }
-    for (i = 0; i < n; i++)
-        if (block[i].length > largest ||
-            (block[i].length < largest && block[i].block != block[n - 1].block))
-            return LMC_OK;
-    f = lmc__file_at(r, file_number);
-    if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
-    if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
-        const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
-        if (behind->run.size != 0 && behind->run.stream == file_number) limit = behind->run.start;
-    }
-    if (start > limit || block[n - 1].block > (limit - start) / largest) return LMC_OK;
-    end = start + block[n - 1].block * (uint64_t)largest;
-    if (block[n - 1].length > limit - end) return LMC_OK;
-    memset(&run, 0, sizeof run);
-    run.start = start;
-    run.size = end + block[n - 1].length - start;
-    run.block_size = largest;
-    run.n_blocks = (uint64_t)block[n - 1].block + 1;
-    run.stream = file_number;
-    lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
-    lmc__add_run_to_file(r, number);
     return LMC_OK;
 }
 
@@ -302,7 +194,7 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* -- 3 again -- */
+/* -- 3 -- */
 
 /* Orphans of unknown runs. For each run number, the header's CRC gives a block number
  * (lmc__header_state). For the right run it is small: blocks take 25 bytes at least, so there are
@@ -310,19 +202,16 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
  * random number of 32 bits, which is small with a chance of `most` in 2^32. So of the next 16
  * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
  *
- * Blocks of the same run are then given a place together. */
-static enum lmc_status lmc__number_orphans(lmc__salvage *s)
+ * They go behind the blocks of known runs, sorted; *numbered: the first of them. */
+static enum lmc_status lmc__number_orphans(lmc__salvage *s, size_t *numbered)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
     const size_t n = s->orphans.size / sizeof(lmc__orphan), n_runs = lmc__count_runs(&r->tables);
     const lmc__orphan *const o = (const lmc__orphan *)(const void *)s->orphans.data;
-    lmc__buffer numbered;
-    enum lmc_status status = LMC_OK;
-    lmc__found_block *block;
-    size_t i, j, first;
-    lmc__init_buffer(&numbered, r->options.alloc_user);
-    for (i = 0; i < n && status == LMC_OK; i++) {
+    size_t i, j;
+    *numbered = lmc__count_found(s);
+    for (i = 0; i < n; i++) {
         const uint64_t most = o[i].block.at < o[i].after_at
                                   ? 0
                                   : (o[i].block.at - o[i].after_at) / (LMC_BLOCK_HEADER_SIZE + 1);
@@ -340,22 +229,272 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s)
             found.run = (uint32_t)j;
             found.block = number;
         }
-        if (n_found == 1) status = lmc__append(&numbered, &found, sizeof found);
+        if (n_found == 1) {
+            LMC__TRY(lmc__append(&s->blocks, &found, sizeof found));
+            LMC__TRY(lmc__extend_runs(r, (size_t)found.run + 1));
+        }
     }
-    block = (lmc__found_block *)(void *)numbered.data;
-    lmc__sort_found(block, numbered.size / sizeof *block);
-    for (first = 0; first < numbered.size / sizeof *block && status == LMC_OK; first = i) {
-        for (i = first; i < numbered.size / sizeof *block && block[i].run == block[first].run;
-             i++) {}
-        status = lmc__place_run(r, block + first, i - first);
-    }
-    if (status == LMC_OK && numbered.size)
-        status = lmc__append(&s->blocks, numbered.data, numbered.size);
-    lmc__free_buffer(&numbered);
-    return status;
+    if (lmc__count_found(s) != *numbered)
+        lmc__sort_found(lmc__found_at(s, *numbered), lmc__count_found(s) - *numbered);
+    return LMC_OK;
 }
 
-/* -- 4 -- */
+/* -- 4 --
+ *
+ * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
+ * that follows from what is before and behind it. A FILE section says how long its stream is, and
+ * where it was found says which runs come before it.
+ *
+ *     sections  F0 R0 R1 .. R3 F1 R4          "..": lost
+ *     stream 0  |--- 0 ---|--- 1 ---|    ?    |--- 3 ---|    3 ends where the stream does
+ *     stream 1  |--- 4 ---|
+ *
+ * Of an unknown run (2, here) it is known where it begins, if the one before has a place. Its
+ * blocks say how long they are, so where all of them are there it has an end, too. */
+
+typedef struct lmc__placing {
+    lmc__salvage *s;
+    size_t numbered;   /* blocks of unknown runs, from this one of those found on */
+    size_t section;    /* the next one that may be that of a stream */
+    size_t stream;     /* at hand */
+    uint64_t limit_at; /* where in the file the section behind its runs begins */
+    size_t run, end;   /* the next of its runs, and the one behind its last; SIZE_MAX: not known */
+    size_t placed;     /* behind the last run that got a place */
+    uint64_t position; /* within the stream: where the next run begins */
+    uint64_t stop;     /* where what is lost must end */
+} lmc__placing;
+
+/* A known run gets that place, if it fits. */
+static enum lmc_status lmc__place_known(lmc__placing *x, size_t number, uint64_t start,
+                                        int *is_placed)
+{
+    lmc_reader *const r = &x->s->reader;
+    lmc__listing *const l = &r->tables.listing;
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    const lmc__found_section *const found = lmc__section_at(x->s, (size_t)run->first_block);
+    const size_t n_segments = r->tables.segments.size;
+    uint64_t position = start;
+    lmc__run parsed;
+    enum lmc_status status;
+    *is_placed = 0;
+    if (run->run.size > x->stop - start) return LMC_OK;
+    status =
+        lmc__parse_run(&parsed, &r->tables.segments, r->tables.index.data + (size_t)found->body_at,
+                       (size_t)found->size, l, x->stream, &position);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    if (status == LMC_OK) run->run = parsed;
+    else {
+        /* a segment may say that it is the rest of its piece, and pieces not be known: what the
+         * run is predicted by is lost, but nothing else */
+        r->tables.segments.size = n_segments;
+        run->prediction = LMC_ERR_CORRUPT;
+        run->run.start = start;
+        run->run.stream = x->stream;
+    }
+    lmc__add_run_to_stream(r, number);
+    if (number >= x->placed) x->placed = number + 1;
+    *is_placed = 1;
+    return LMC_OK;
+}
+
+/* Of the numbered blocks the first one of a run that is not before that. */
+static size_t lmc__find_numbered(const lmc__placing *x, size_t run)
+{
+    size_t first = x->numbered, n = lmc__count_found(x->s) - first;
+    while (n != 0) {
+        if (lmc__found_at(x->s, first + n / 2)->run < run) {
+            first += n / 2 + 1;
+            n -= n / 2 + 1;
+        } else n /= 2;
+    }
+    return first;
+}
+
+/* A section begins there. */
+static int lmc__is_section(const lmc__salvage *s, uint64_t at)
+{
+    size_t first = 0, n = s->sections.size / sizeof(lmc__found_section);
+    while (n != 0) { /* they were found from front to back */
+        if (lmc__section_at(s, first + n / 2)->at < at) {
+            first += n / 2 + 1;
+            n -= n / 2 + 1;
+        } else n /= 2;
+    }
+    return first < s->sections.size / sizeof(lmc__found_section) &&
+           lmc__section_at(s, first)->at == at;
+}
+
+/* Unknown run x->run, which begins at x->position: it gets that place if its blocks leave no doubt
+ * how they lie.
+ *
+ * Its block size is that of the first block found, provided that another one shows that it is not
+ * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
+ * others must agree. The run ends with the last of its blocks that was found, and must not reach
+ * into what is known. More may be lost behind it, unless none is missing and a section follows
+ * right behind the last: then it is complete, and the next run begins there.
+ *
+ *     known      |--- run 4 ---|                         |--- run 6 ---|
+ *     run 5                    |##0##|     |##2##|#3#|
+ *                     position ^     block size <->  ^ at most where run 6 begins: x->stop */
+LMC__COLD static void lmc__place_unknown(lmc__placing *x, int *is_complete)
+{
+    lmc_reader *const r = &x->s->reader;
+    const size_t first = lmc__find_numbered(x, x->run),
+                 n = lmc__find_numbered(x, x->run + 1) - first;
+    const lmc__found_block *block;
+    size_t i, largest, n_missing;
+    uint64_t end;
+    lmc__run run;
+    *is_complete = 0;
+    if (n == 0) return;
+    block = lmc__found_at(x->s, first);
+    largest = block[0].length;
+    for (i = 0; i + 1 < n && block[i].block == block[i + 1].block; i++) {} /* copies */
+    /* a lone block, which might be the last: of what size the others are is not known */
+    if (i + 1 == n && block[0].block != 0) return;
+    if (largest < (size_t)1 << LMC__MIN_LOG2_BLOCK || (largest & (largest - 1)) != 0) {
+        if (block[n - 1].block != 0) return;
+        largest = (size_t)1 << LMC__MAX_LOG2_BLOCK; /* the only one */
+    }
+    n_missing = block[0].block;
+    for (i = 0; i < n; i++) {
+        if (block[i].length > largest ||
+            (block[i].length < largest && block[i].block != block[n - 1].block))
+            return;
+        if (i && block[i].block > block[i - 1].block + 1) n_missing++;
+    }
+    if (block[n - 1].block > (x->stop - x->position) / largest) return;
+    end = x->position + block[n - 1].block * (uint64_t)largest;
+    if (block[n - 1].length > x->stop - end) return;
+    memset(&run, 0, sizeof run);
+    run.start = x->position;
+    run.size = end + block[n - 1].length - run.start;
+    run.block_size = largest;
+    run.n_blocks = (uint64_t)block[n - 1].block + 1;
+    run.stream = x->stream;
+    lmc__run_at(r, x->run)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
+    lmc__add_run_to_stream(r, x->run);
+    if (x->run >= x->placed) x->placed = x->run + 1;
+    *is_complete = n_missing == 0 && lmc__is_section(x->s, block[n - 1].at + block[n - 1].size);
+}
+
+/* The next run of the stream is one that lies behind the section of a later stream. */
+static int lmc__is_of_later_stream(const lmc__placing *x)
+{
+    const lmc_reader *const r = &x->s->reader;
+    size_t i;
+    uint64_t at;
+    if (x->run >= x->end || x->run >= lmc__count_runs(&r->tables)) return 1;
+    if (lmc__is_known_run(r, x->run))
+        at = lmc__section_at(x->s, (size_t)lmc__run_at(r, x->run)->first_block)->at;
+    else {
+        i = lmc__find_numbered(x, x->run);
+        if (i == lmc__count_found(x->s) || lmc__found_at(x->s, i)->run != x->run) return 0;
+        at = lmc__found_at(x->s, i)->at;
+    }
+    return at > x->limit_at;
+}
+
+/* The first run of the stream whose section is number i of those found; SIZE_MAX: not certain. */
+static size_t lmc__first_run_after(const lmc__salvage *s, size_t i)
+{
+    const size_t n = s->sections.size / sizeof(lmc__found_section);
+    if (lmc__section_at(s, i)->after != UINT32_MAX) return lmc__section_at(s, i)->after;
+    if (i + 1 < n && lmc__section_at(s, i + 1)->kind == LMC__KIND_RUN &&
+        lmc__section_at(s, i + 1)->after == 0)
+        return lmc__section_at(s, i + 1)->number;
+    return SIZE_MAX;
+}
+
+/* Which runs are those of the stream at hand, as its section and the next one that was found tell.
+ * Run 0 is of the first stream. */
+static void lmc__bound_stream(lmc__placing *x)
+{
+    const lmc__salvage *const s = x->s;
+    const size_t n = s->sections.size / sizeof(lmc__found_section);
+    size_t i = x->section, run;
+    while (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
+                     (lmc__section_at(s, i)->kind == LMC__KIND_FILE &&
+                      lmc__section_at(s, i)->number < x->stream)))
+        i++;
+    if (i < n && lmc__section_at(s, i)->kind == LMC__KIND_FILE &&
+        lmc__section_at(s, i)->number == x->stream) {
+        run = lmc__first_run_after(s, i);
+        if (run != SIZE_MAX) x->run = run;
+        for (i++; i < n && lmc__section_at(s, i)->kind == LMC__KIND_RUN;) i++;
+    }
+    if (x->stream == 0) x->run = 0;
+    x->section = i;
+    x->limit_at = i < n ? lmc__section_at(s, i)->at : UINT64_MAX;
+    x->end = SIZE_MAX;
+    /* streams that are lost in between may have runs of their own */
+    if (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_INDEX
+                      ? x->stream + 1 == s->reader.tables.listing.n_streams
+                      : lmc__section_at(s, i)->number == x->stream + 1))
+        x->end = lmc__first_run_after(s, i);
+}
+
+/* From the front of the stream as far as it is certain; then from its end; then what is between.
+ * The next stream begins with x->run, if that is known then. */
+static enum lmc_status lmc__place_stream(lmc__placing *x)
+{
+    lmc_reader *const r = &x->s->reader;
+    const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, x->stream);
+    const size_t n_runs = lmc__count_runs(&r->tables);
+    const int has_end = !stream->is_unknown;
+    int is_placed = x->run != SIZE_MAX;
+    size_t i, first;
+    x->position = 0;
+    x->stop = has_end ? stream->size : LMC__MAX_FILE_SIZE;
+    while (is_placed && x->position < x->stop && !lmc__is_of_later_stream(x)) {
+        if (lmc__is_known_run(r, x->run))
+            LMC__TRY(lmc__place_known(x, x->run, x->position, &is_placed));
+        else lmc__place_unknown(x, &is_placed);
+        if (!is_placed) break;
+        x->position += lmc__run_at(r, x->run++)->run.size;
+    }
+    if (is_placed && (!has_end || x->position == x->stop)) return LMC_OK;
+    first = x->run != SIZE_MAX ? x->run : x->placed;
+    for (i = has_end && x->end <= n_runs ? x->end : 0; i > first; i--) {
+        const uint64_t run_size = lmc__run_at(r, i - 1)->run.size;
+        if (!lmc__is_known_run(r, i - 1) || run_size > x->stop - x->position) break;
+        LMC__TRY(lmc__place_known(x, i - 1, x->stop - run_size, &is_placed));
+        if (!is_placed) break;
+        x->stop -= run_size;
+    }
+    if (x->run < n_runs && x->run < x->end && !lmc__is_known_run(r, x->run)) {
+        lmc__run_at(r, x->run)->run.stream = LMC__NO_STREAM; /* it may have reached too far */
+        lmc__place_unknown(x, &is_placed);
+    }
+    x->run = x->end;
+    return LMC_OK;
+}
+
+/* Every run for which there is only one place gets it; others have no bytes. */
+LMC__COLD static enum lmc_status lmc__place_runs(lmc__salvage *s, size_t numbered)
+{
+    lmc_reader *const r = &s->reader;
+    lmc__placing x;
+    size_t i;
+    memset(&x, 0, sizeof x);
+    x.s = s;
+    x.numbered = numbered;
+    LMC__TRY(lmc__extend_streams(r, lmc__count_runs(&r->tables) != 0)); /* at least one */
+    for (x.stream = 0; x.stream < r->tables.listing.n_streams; x.stream++) {
+        lmc__bound_stream(&x);
+        LMC__TRY(lmc__place_stream(&x));
+        /* the last section of a stream may be lost */
+        if (x.stream + 1 == r->tables.listing.n_streams && x.run < lmc__count_runs(&r->tables) &&
+            x.run >= x.placed)
+            LMC__TRY(lmc__extend_streams(r, x.stream + 2));
+    }
+    lmc__settle_runs(&r->tables);
+    for (i = 0; i < lmc__count_runs(&r->tables); i++)
+        if (lmc__run_at(r, i)->run.stream == LMC__NO_STREAM) lmc__run_at(r, i)->run.size = 0;
+    return LMC_OK;
+}
+
+/* -- 5 -- */
 
 /* Of blocks with one position keeps the best and its copies (same content by CRC and length). If
  * another one, as good, has other content, there is no telling which is right, and none is handed
@@ -405,7 +544,7 @@ static void lmc__choose_blocks(lmc__salvage *s)
     s->n_blocks = n_kept;
 }
 
-/* -- 5 -- */
+/* -- 6 -- */
 
 /* Blocks of runs without a place go behind the others; both parts stay sorted. They are handed out
  * at the end, for whoever can make something of them.
@@ -436,7 +575,7 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
     return status;
 }
 
-/* -- 6 -- */
+/* -- 7 -- */
 
 /* Starts of unknown runs within a file, so that runs are in order for searching; and what each run
  * is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a wrong
@@ -518,13 +657,17 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
     return LMC_OK;
 }
 
-/* The steps of the comment at the top. With an index, 1 and 3 have nothing to find: it names all
+/* The steps of the comment at the top. With an index, 1, 3 and 4 have nothing to find: it names all
  * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
 static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 {
+    size_t numbered;
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
     LMC__TRY(lmc__adopt_orphans(s));
-    if (!s->damage.has_index) LMC__TRY(lmc__number_orphans(s));
+    if (!s->damage.has_index) {
+        LMC__TRY(lmc__number_orphans(s, &numbered));
+        LMC__TRY(lmc__place_runs(s, numbered));
+    }
     lmc__choose_blocks(s);
     LMC__TRY(lmc__part_blocks(s));
     return lmc__finish_runs(s);

@@ -277,65 +277,76 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
     s->offset += range->size;
 }
 
-/* The next range is lost, from where it begins up to `end` of the file at hand. That is a range
- * like others, so LMC_OK, with its own status. */
-static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t end)
+/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
+ * status. */
+static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t size)
 {
-    range->size = end - s->offset;
+    range->size = size;
     range->status = LMC_ERR_NOT_FOUND;
     lmc__digest_next(s, range);
     return LMC_OK;
 }
 
-/* Number i of those found becomes the range; number: of its run, or SIZE_MAX. That it turns out to
- * be damaged is in range->status; what is returned is about the call.
+/* Number i of those found, from `skip` bytes on, at most `most`, becomes the range; number: of its
+ * run, or SIZE_MAX. That it turns out to be damaged is in range->status; what is returned is about
+ * the call. A block that has bytes of several files is decoded once: what is asked for again is
+ * there.
  *
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
-static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, lmc_range *range)
+static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, size_t skip,
+                                    uint64_t most, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const uint64_t limit = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
-    enum lmc_status status;
-    if (f->length > most - lmc__min64(most, s->delivered)) return LMC_ERR_LIMIT;
-    s->range.size = 0;
-    LMC__TRY(lmc__reserve(&s->range, f->length));
-    range->size = f->length;
+    const size_t size = (size_t)lmc__min64(f->length - skip, most);
+    if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
     range->position.run = f->run;
     range->position.block = f->block;
-    status = lmc__decode_found(s, number, i, s->range.data);
-    if (status == LMC_ERR_MEMORY) return status;
-    range->status = status;
-    if (status == LMC_OK) range->data = s->range.data;
-    s->delivered += f->length;
+    if (s->ranged != i + 1) {
+        s->ranged = 0;
+        s->range.size = 0;
+        LMC__TRY(lmc__reserve(&s->range, f->length));
+        s->ranged_status = lmc__decode_found(s, number, i, s->range.data);
+        if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
+        s->ranged = i + 1;
+    }
+    range->size = size;
+    range->status = s->ranged_status;
+    if (range->status == LMC_OK) range->data = s->range.data + skip;
+    s->delivered += size;
     return LMC_OK;
 }
 
-/* The next range of run number s->run, in which s->offset of the file is: a block that was found,
- * or what is lost up to the next one.
+/* The next range of run number s->run, in which byte `position` of the stream is; the file ends at
+ * `end` of it: a block that was found, as far as it is the file's, or what is lost up to the next
+ * one.
  *
  *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
- *     ranges              | 0   | lost      | 3   | 4 |
- *
- * Ranges begin where blocks do, for all that are handed out end where one ends. */
-static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
+ *     files               |--- a -------------|- b ---|
+ *     ranges              | 0   | lost      |3| 3 | 4 | */
+static enum lmc_status lmc__next_of_run(lmc__salvage *s, uint64_t position, uint64_t end,
+                                        lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
-    const uint64_t at = s->offset - run->start, block = at / run->block_size;
+    const uint64_t at = position - run->start, block = at / run->block_size;
+    const size_t skip = (size_t)(at - block * run->block_size);
     const lmc__found_block *f;
     size_t i;
-    if (at % run->block_size != 0) /* behind a run that reached into this one: of a hostile file */
-        return lmc__report_lost(s, range,
-                                run->start + lmc__min64((block + 1) * run->block_size, run->size));
     i = lmc__find_found(s, s->run, block);
     f = i < s->n_blocks && lmc__found_at(s, i)->run == s->run ? lmc__found_at(s, i) : NULL;
     range->position.run = (uint32_t)s->run;
     range->position.block = (uint32_t)block;
-    if (!f) return lmc__report_lost(s, range, run->start + run->size);
-    if (f->block != block)
-        return lmc__report_lost(s, range, run->start + f->block * (uint64_t)run->block_size);
-    LMC__TRY(lmc__deliver(s, s->run, i, range));
+    if (!f) return lmc__report_lost(s, range, lmc__min64(end, run->start + run->size) - position);
+    if (f->block != block || f->length <= skip)
+        return lmc__report_lost(
+            s, range,
+            lmc__min64(end, run->start + lmc__min64((f->block + (uint64_t)(f->block == block)) *
+                                                        run->block_size,
+                                                    run->size)) -
+                position);
+    LMC__TRY(lmc__deliver(s, s->run, i, skip, end - position, range));
     lmc__digest_next(s, range);
     return LMC_OK;
 }
@@ -347,15 +358,18 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
     const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
+    const uint64_t position = f->start + s->offset,
+                   end = f->file.size == LMC_UNKNOWN_SIZE ? UINT64_MAX : f->start + f->file.size;
     range->file_number = s->file;
     range->offset = s->offset;
-    for (; s->run < stream->first_run + stream->n_runs; s->run++) {
+    for (; s->run < stream->first_run + stream->n_runs && position < end; s->run++) {
         const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
-        if (s->offset < run->start) return lmc__report_lost(s, range, run->start);
-        if (s->offset - run->start < run->size) return lmc__next_of_run(s, range);
+        if (position < run->start)
+            return lmc__report_lost(s, range, lmc__min64(end, run->start) - position);
+        if (position - run->start < run->size) return lmc__next_of_run(s, position, end, range);
     }
-    if (f->file.size != LMC_UNKNOWN_SIZE && s->offset < f->file.size)
-        return lmc__report_lost(s, range, f->file.size);
+    if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
+        return lmc__report_lost(s, range, end - position);
     if (f->file.size == 0) { /* without a range, but with an identity */
         lmc__span span;
         span.offset = span.size = 0;
@@ -375,7 +389,7 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
     if (s->unplaced == n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, range));
+    LMC__TRY(lmc__deliver(s, SIZE_MAX, s->unplaced, 0, UINT64_MAX, range));
     for (s->unplaced++; s->unplaced < n; s->unplaced++) {
         const lmc__found_block *const f = lmc__found_at(s, s->unplaced);
         if (f->run != range->position.run || f->block != range->position.block) break;
@@ -402,9 +416,8 @@ LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range
         if (status != LMC_ERR_NOT_FOUND) return status;
         s->offset = 0;
         s->file++;
-        s->run = s->file < r->tables.listing.n_files
-                     ? lmc__stream_of(r, lmc__file_at(r, s->file))->first_run
-                     : 0;
+        if (s->file < r->tables.listing.n_files && lmc__file_at(r, s->file)->start == 0)
+            s->run = lmc__stream_of(r, lmc__file_at(r, s->file))->first_run;
     }
     return lmc__next_unplaced(s, range);
 }

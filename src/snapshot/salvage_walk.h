@@ -61,12 +61,14 @@ typedef struct lmc__walk {
     /* The block in which the search began: where it would end; its numbers. */
     uint64_t outer_end;
     uint32_t outer_run, outer_block;
-    /* Number of the file that should come next. */
+    /* Number of the FILE section that should come next. */
     uint32_t next_file;
 
     /* -- the run at hand: the last whose section, or one of whose blocks, was found -- */
     /* Its number, plus 1; 0: none yet. */
     uint32_t after;
+    /* No section can have been lost since. The FILE section at hand has had no run so far. */
+    int is_after_known, is_stream_start;
     /* Where its section ended, if that was found. */
     uint64_t after_at;
     /* The block that should come next, of so many; 0: it is not known of how many. */
@@ -86,12 +88,33 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
     if (!lmc__is_linked(w)) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
     if (lmc__is_kind(section, "INDX") || lmc__is_ancillary(section)) return 1;
-    if (!lmc__is_kind(section, "FILE")) return section->number == w->after;
+    if (!lmc__is_kind(section, "FILE"))
+        return section->number == w->after ||
+               (section->number > w->after && !w->is_after_known && !s->damage.has_index &&
+                w->last == LMC__LAST_FILE); /* those in between are lost */
     if (section->number != w->next_file) return 0;
     /* with an index it is known which runs stand before it */
     return !s->damage.has_index ||
            (section->number < s->reader.tables.listing.n_streams &&
             lmc__stream_at(&s->reader.tables.listing, section->number)->first_run == w->after);
+}
+
+/* Keeps what a section tells, where there is no index; body_at: in tables.index. */
+static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
+                                         const lmc__section *section, int kind, size_t body_at,
+                                         int is_intact)
+{
+    lmc__found_section found;
+    found.kind = kind;
+    found.is_intact = is_intact;
+    found.at = w->at;
+    found.body_at = body_at;
+    found.size = section->size;
+    found.number = section->number;
+    found.after = UINT32_MAX;
+    if (lmc__is_linked(w) && kind == LMC__KIND_RUN && w->is_stream_start) found.after = 0;
+    if (lmc__is_linked(w) && kind != LMC__KIND_RUN && w->is_after_known) found.after = w->after;
+    return lmc__append(&s->sections, &found, sizeof found);
 }
 
 /* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
@@ -108,6 +131,7 @@ static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc_
     if (!s->damage.has_index) {
         if (!lmc__is_linked(w) || is_foreign) return LMC_OK;
         s->damage.is_complete = s->damage.n_breaks == 0;
+        LMC__TRY(lmc__keep_section(s, w, section, LMC__KIND_INDEX, 0, 0));
     }
     w->state = LMC__ENDED; /* nothing follows it, be it damaged or not */
     s->end = w->at;
@@ -121,6 +145,8 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
                                   const uint8_t *body)
 {
     w->after = section->number + 1;
+    w->is_after_known = 1;
+    w->is_stream_start = 0;
     w->after_at = w->at + LMC__SECTION_HEADER_SIZE + section->size;
     if (s->damage.has_index) {
         if (section->number < lmc__count_runs(&s->reader.tables))
@@ -157,20 +183,17 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     is_intact = r->coder->wave.k->crc32c(0, body, (size_t)section->size) == section->body_crc;
     if (!is_intact && !lmc__is_linked(w)) return LMC_OK;
     s->damage.n_sections += !is_intact;
-    if (is_intact && !s->damage.has_index) {
-        lmc__found_section found;
-        found.kind = is_file ? LMC__KIND_FILE : LMC__KIND_RUN;
-        found.body_at = kept->size;
-        found.at = w->at;
-        found.size = section->size;
-        found.number = section->number;
-        LMC__TRY(lmc__append(&s->sections, &found, sizeof found));
-        kept->size += (size_t)section->size;
+    if (!s->damage.has_index) {
+        LMC__TRY(lmc__keep_section(s, w, section, is_file ? LMC__KIND_FILE : LMC__KIND_RUN,
+                                   kept->size, is_intact));
+        if (is_intact) kept->size += (size_t)section->size;
     }
     w->has_run = 0;
     w->n_blocks = w->next_block = 0;
-    if (is_file) w->next_file = section->number + 1;
-    else lmc__begin_walked_run(s, w, section, is_intact ? body : NULL);
+    if (is_file) {
+        w->next_file = section->number + 1;
+        w->is_stream_start = 1;
+    } else lmc__begin_walked_run(s, w, section, is_intact ? body : NULL);
     w->state = LMC__IN_ROW;
     w->last = is_file ? LMC__LAST_FILE : LMC__LAST_RUN;
     /* Head_CRC does not cover Body_CRC, the header's last four bytes: of a damaged section, they
@@ -180,15 +203,32 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     return LMC_OK;
 }
 
-/* An ancillary section, where a section should be: it is passed over, and of its body nothing is
- * known. Elsewhere nothing speaks for it. */
-static void lmc__meet_ancillary(lmc__walk *w, const lmc__section *section, uint64_t *step)
+/* An ancillary section, of any size: it is passed over. Its body is compared with its CRC, as that
+ * is all that speaks for it where it should not be. */
+static void lmc__meet_ancillary(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+                                uint64_t *step)
 {
-    if (!lmc__is_linked(w) || section->size > UINT32_MAX) return;
+    const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
+    uint64_t i;
+    uint32_t crc = 0;
+    int is_intact;
+    if (!lmc__may_claim(s, section->size)) return;
+    for (i = LMC__SECTION_HEADER_SIZE; i < size;) {
+        uint8_t bytes[4096];
+        const size_t n = (size_t)lmc__min64(size - i, sizeof bytes);
+        (void)lmc__read_rest(&s->reader, w->at + i, bytes, n);
+        crc = s->reader.coder->wave.k->crc32c(crc, bytes, n);
+        i += n;
+    }
+    is_intact = crc == section->body_crc;
+    if (!is_intact && !lmc__is_linked(w)) return;
+    s->damage.n_sections += !is_intact;
+    w->n_blocks = w->next_block = 0; /* all of the run at hand were there, if it is linked */
+    w->has_run = 0;
     w->state = LMC__IN_ROW;
     w->last = LMC__LAST_NOTHING;
-    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
-    *step = LMC__SECTION_HEADER_SIZE + section->size;
+    w->resume = w->at + (is_intact ? size : LMC__SECTION_HEADER_SIZE - 4);
+    *step = size;
 }
 
 /* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
@@ -199,15 +239,16 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
     const lmc_reader *const r = &s->reader;
     const uint64_t limit = lmc__index_limit(&r->options.limits);
     lmc__section section;
-    if (lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
+    if (!lmc__is_kind_valid((const char *)p) ||
+        lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
         !lmc__is_next(s, w, &section) ||
-        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
-        s->sections.size > limit)
+        section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE)
         return LMC_OK;
     if (lmc__is_ancillary(&section)) {
-        lmc__meet_ancillary(w, &section, step);
+        lmc__meet_ancillary(s, w, &section, step);
         return LMC_OK;
     }
+    if (section.size > limit || s->sections.size > limit) return LMC_OK;
     return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
                                           : lmc__meet_section(s, w, &section, step);
 }
@@ -241,6 +282,8 @@ static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc_
     w->after = (uint32_t)j + 1;
     w->next_block = (uint64_t)block->block + 1;
     w->n_blocks = run->n_blocks;
+    w->is_after_known = 1;
+    w->is_stream_start = 0;
     if (w->state == LMC__SEARCHING) w->state = LMC__LINKED;
     w->last = LMC__LAST_BLOCK;
     w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
@@ -308,6 +351,7 @@ static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
         } else
             s->blocks.size -= sizeof *last; /* its bytes cannot be searched: it may hide others */
     }
+    w->is_after_known = w->is_stream_start = 0;
     w->state = LMC__SEARCHING;
     w->at = w->resume;
 }
@@ -334,10 +378,12 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
+    memset(is_first + 'a', 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
     w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;
     w.resume = s->damage.has_header ? LMC__HEADER_SIZE : 0;
+    w.is_after_known = 1;
     while (w.state != LMC__ENDED) {
         uint64_t step = 0; /* 0: nothing is taken */
         const uint8_t *p;
@@ -349,8 +395,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
         LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
                            lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
         if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
-        else if (is_first[p[0]] || (lmc__is_linked(&w) && lmc__is_lower((char)p[0])))
-            LMC__TRY(lmc__look_at_section(s, &w, p, &step));
+        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
         if (step) {
             w.last_size = step;
             w.at += step;
