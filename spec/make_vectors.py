@@ -185,7 +185,7 @@ def encode_mask(bits, nesting, policy, depth=0):
     mode, dirty = mode if isinstance(mode, tuple) else (mode, 0)
     if n < 256 or nesting == 3:
         return [("mask", pack_bits(bits, dirty))]
-    if 21 <= mode <= 64 and nesting == 0:
+    if 21 <= mode < 128:                       # those of invalid vectors, too: s over 21, or within another mask
         s, polarity = mode - 21 >> 1, mode - 21 & 1
         positions = [i for i, bit in enumerate(bits) if bit != polarity]
         if not positions:                      # K cannot be 0
@@ -2059,6 +2059,10 @@ def invalid_groups(v):
     bad("incomplete", "a section's last file is not complete when the next section starts", [
         Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b[:3])]), Src(b"c", a), Run([stored(a)])], section="6.2")
     bad("incomplete_last", "a section's last file is not complete when the index starts", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)])], section="6.2")
+    big = (1 << 63) - 1
+    bad("sizes_overflow", "File_Sizes whose sum is 2^64 + 10, and a run of ten bytes", [
+        Group(Src(b"a", a), Src(b"b", size=big), Src(b"c", size=18)), Run([stored(a)])], patch={"file0.File_Size": big}, section="5.2")
+    bad("sizes_overflow_63", "File_Sizes whose sum is 2^63", [Group(Src(b"a", size=big), Src(b"b", size=1))], section="5.2")
     bad("entry_file_crc", "File_CRC of the second file of a section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], section="10",
         patch={"entry0.1.File_CRC": 5})
     bad("entry_identity", "identity of the second file of a section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], section="10",
@@ -2208,6 +2212,10 @@ def identity_vectors(v, pool):
         v.valid("delta_of_" + name, "9.2", "a delta against a %s \"x\"" % name, delta)
         v.invalid("base_wrong_%s_for_%s" % (other, name), "9.2", "a delta against a %s \"x\", given a %s \"x\" of the same bytes" % (name, other),
                   "BASE_WRONG", delta, ["valid/identity_%s.lmc" % other])
+    draft = bytes.fromhex("8C4C4D430D0A1A0A") + bytes(range(72))
+    v.valid("delta_base_draft", "9.4", "a base that begins like an LMC file of a draft: a file like any other", build(
+        [Src(data=draft[:50]), delta_run(Src(data=draft[:50]), [(50, 1, 0)], Base([Src(data=draft)], []), 1)],
+        base=Base([Src(data=draft)], [v.base("bases/draft.bin", draft)])))
     # 9.4: by the snapshot's own tables
     def array(random, change=None):
         header = b"\x93NUMPY\1\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (5, 4), }"
@@ -2684,6 +2692,8 @@ def invalid_vectors(v):
     for bit in (4, 5, 6, 7):
         bad("file_form_bit_%d" % bit, "5.1", "Form of a file: reserved bit %d" % bit, "UNSUPPORTED", {"file1.Form": 1 << bit})
     bad_file("directory_unknown_size", "5.1", "Form of a file: Directory and Unknown", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)])
+    bad_file("directory_unknown_size_index", "5.1", "the same, and no File_Size in the index", "CORRUPT", [Src(b"d", kind=1, size=UNKNOWN)], {
+        "entry0.File_Size": b""})
     bad("file_mode", "5.1", "Mode 0o10000", "CORRUPT", {"file0.Mode": 0o10000})
     bad("file_mode_huge", "5.1", "Mode 2^32 + 0o644", "CORRUPT", {"file0.Mode": (1 << 32) + 0o644})
     bad("file_nanoseconds", "5.1", "Mtime_Nanoseconds 10^9", "CORRUPT", {"file0.Mtime_Nanoseconds": 10**9})
@@ -2719,7 +2729,7 @@ def invalid_vectors(v):
     bad_tensors("size_huge", "Size 2^63 of an unknown Dtype", [T(b"a", b"??", (1,), 0, 1 << 63)])
     bad_tensors("gap_overflow", "Gap 2^64 - 1: modulo 2^64 the tensor overlaps the one before", [T(b"a", b"U8", (4,), 0, 4), T(
         b"b", b"U8", (2,), 3, 2)])
-    bad_tensors("gap_0", "Gap 0", [T(b"a", b"U8", (4,), 1, 4)], {"tensor0.0.Gap": 0})
+    bad_tensors("gap_0", "Gap 0", [T(b"a", b"U8", (4,), 0, 4)], {"tensor0.0.Form": 2, "tensor0.0.Middle": b"a\0"})
     bad_tensors("same_name", "two tensors of the same Name", [T(b"a", b"U8", (1,), 0, 1), T(b"b", b"U8", (1,), 1, 1), T(b"a", b"U8", (1,), 2, 1)])
     bad_tensors("same_empty_name", "two tensors of empty Name", [T(b"", b"U8", (1,), 0, 1), T(b"", b"U8", (1,), 1, 1)])
     bad_tensors("name_zero_byte", "zero byte in a Name", [T(b"a\0", b"U8", (1,), 0, 1)])
@@ -2727,7 +2737,8 @@ def invalid_vectors(v):
     for number, dtype in enumerate(DTYPES, 1):
         if number in (1, 2, 15, 22):
             bad_tensors("dtype_string_" + dtype.lower(), "Dtype %s as a string" % dtype, [T(b"a", dtype.encode(), (8,), 0, 8 * [1, 2, 8][
-                (number > 2) + (number > 15)])], {"tensor0.0.Dtype": bytes([0, len(dtype)]) + dtype.encode()})
+                (number > 2) + (number > 15)])], {"tensor0.0.Dtype": bytes([0, len(dtype)]) + dtype.encode(), "tensor0.0.Shape0": bytes(
+                    [8, 8 * [1, 2, 8][(number > 2) + (number > 15)]])})
     for number in (23, 24, 127, 255):
         bad_tensors("dtype_%d" % number, "Dtype number %d" % number, [T(b"a", b"U8", (1,), 0, 1)], {"tensor0.0.Dtype": number}, "UNSUPPORTED")
     for bit in range(3, 8):
