@@ -3443,7 +3443,8 @@ def trimmed(parts):
 
 HEADINGS = {"Magic": "File_Header", "Kind": "Section_Header", "N_Files": "FILE body", "Run_Size": "RUN body", "Sync": "Block_Header",
             "Header": "INDX body", "Index_Offset": "Trailer"}
-TEXTS = ("Kind", "Path_Rest", "Middle", "Dtype_String")
+TEXTS = ("Kind", "Path_Rest", "Middle", "Dtype_String", "Key", "Value", "Body")
+BITS = ("Low", "Quotients", "Extra")
 SIGNED = ("Min", "Bias")
 EXAMPLES = ("example_stored", "example_tree", "example_delta", "example_quantised", "example_text", "example_gaps")
 
@@ -3459,7 +3460,8 @@ def dump(b):
             text += ' "%s"' % data.decode()
         elif isinstance(data, Varint):
             text += " %d" % sum((byte & 127) << 7 * i for i, byte in enumerate(data))
-        elif len(data) in FIELD and note[0].isupper() and " " not in note and "CRC" not in note and "Magic" not in note:
+        elif len(data) in FIELD and note[0].isupper() and " " not in note and "CRC" not in note and "Magic" not in note and (
+                note not in BITS):
             text += " %d" % int.from_bytes(data, "little", signed=note in SIGNED)
             if note == "Dtype" and 0 < data[0] <= len(DTYPES):
                 text += " (%s)" % DTYPES[data[0] - 1]
