@@ -177,7 +177,8 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, le
         source, snapshot = Input(stream), Snapshot(keep, level)
         header = read_file_header(source, snapshot)
         if snapshot.base_identity:
-            snapshot.base_items = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+            base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+            snapshot.base_items = [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(base)]
         hash_section = None                    # of the section before this one, if that was one
         while True:
             offset = source.at
@@ -1127,7 +1128,7 @@ class Bases:
 
 
 def find_base(snapshot, bases, stream):
-    """The bytes of each item of the base of snapshot. stream: its own LMC file."""
+    """The base of snapshot. stream: its own LMC file."""
     identity, paths = snapshot.base_identity, [path for path in bases.paths if path not in bases.in_use]
     require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "BASE_MISSING")
     require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long", "LIMIT")
@@ -1150,7 +1151,7 @@ def find_base(snapshot, bases, stream):
             error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
             continue
         if found and found.identity == identity:
-            return [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(found)]
+            return found
     raise error
 
 
