@@ -1110,6 +1110,7 @@ def identify_snapshot(snapshot):
 
 def check_hashes(body, snapshot):
     """The section "hash"."""
+    require(len(body) >= 8, "size of the section hash")
     if body[:8] == bytes([1, 0, 0, 0, 0, 0, 0, 0]):                             # SHA-256; others are skipped
         require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash")
 
