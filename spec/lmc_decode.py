@@ -7,6 +7,7 @@ FILE.lmc may be - (standard input), OUT may be - (standard output; one regular f
 --base BASE   for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right
               identity is taken, and again for a base that is a delta itself. It is held in memory.
 --level N     be a decoder of conformance level N (0 .. 5, default 5): refuse what is above it
+--limit N     restore at most N bytes in all (LIMIT): a small file can restore to a huge one
 --hashes      check the SHA-256 hashes, too, if the file has them (section "hash")
 
 Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
@@ -156,8 +157,8 @@ ALL_LEVELS = 5                                 # conformance levels: 0 Direct, 1
 class Snapshot:
     """files, metadata (pairs of key and value) and the identity; keep: whether each file keeps its bytes as .data."""
 
-    def __init__(self, keep=True, level=ALL_LEVELS):
-        self.files, self.metadata, self.identity, self.keep, self.level = [], [], None, keep, level
+    def __init__(self, keep=True, level=ALL_LEVELS, limit=None):
+        self.files, self.metadata, self.identity, self.keep, self.level, self.limit = [], [], None, keep, level, limit
         self.incompatible, self.base_identity, self.base_items = 0, None, []
         self.paths, self.numbers, self.entries = set(), dict.fromkeys((b"FILE", b"RUN ", None, b"INDX"), 0), []
         # entries: what the index must say (section 10). The bytes of all files are counted in one row, in which a stream is a part:
@@ -169,12 +170,12 @@ class Snapshot:
         return self.incompatible >> bit & 1
 
 
-def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False):
+def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False, limit=None):
     """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each.
     bases: paths (or Bases). A stream that is not seekable is read front to back, but then a base that is no LMC file must be safetensors or
     single files: see read_tables."""
     try:
-        source, snapshot = Input(stream), Snapshot(keep, level)
+        source, snapshot = Input(stream), Snapshot(keep, level, limit)
         header = read_file_header(source, snapshot)
         if snapshot.base_identity:
             base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
@@ -503,6 +504,7 @@ def read_run(source, body, snapshot, deliver):
         require(run_size <= snapshot.stream_end - start, "run ends after its stream")
     else:
         require(snapshot.files[-1].done + run_size <= MAX_SIZE, "file of 2^63 bytes or more")
+    require(snapshot.limit is None or start + run_size <= snapshot.limit, "more than %s bytes to restore" % snapshot.limit, "LIMIT")
     predicted = read_segments(body, snapshot, run_size, prediction, conversion) if prediction != ZERO else None
     read_extensions(body)
     block_size = 1 << log2_block_size
@@ -1144,7 +1146,7 @@ def find_base(snapshot, bases, stream):
             if not is_lmc(path):
                 found = find_plain_base(identity, path, bases, tables)
             elif read_claim(path) == identity:
-                found = read_lmc_base(path, bases, snapshot.level)
+                found = read_lmc_base(path, bases, level=snapshot.level, limit=snapshot.limit)
             else:
                 continue
         except LmcError as reason:             # another may do
@@ -1173,13 +1175,13 @@ def read_claim(path):
         return None
 
 
-def read_lmc_base(path, bases, level):
+def read_lmc_base(path, bases, **how):
     if path in bases.broken:
         raise bases.broken[path]
     bases.in_use.append(path)
     try:
         with open(path, "rb") as stream:
-            return decode_stream(stream, bases, keep=True, level=level)
+            return decode_stream(stream, bases, keep=True, **how)
     except LmcError as error:
         bases.broken[path] = error
         raise
@@ -1461,9 +1463,10 @@ def read_trailer(trailer):
 # ---- As a module ----
 
 
-def decode(data, bases=(), level=ALL_LEVELS, hashes=False):
-    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. Raises LmcError."""
-    return decode_stream(io.BytesIO(data), bases, keep=True, level=level, hashes=hashes)
+def decode(data, bases=(), **how):
+    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: level, hashes and limit, as the options of the command.
+    Raises LmcError."""
+    return decode_stream(io.BytesIO(data), bases, keep=True, **how)
 
 
 # ---- As a command ----
@@ -1538,25 +1541,34 @@ def describe(snapshot):
 
 
 def main(arguments):
-    options = {"--base": [], "--level": [], "--list": [], "--hashes": []}
-    while arguments and arguments[0] in options:
-        option, has_value = arguments[0], arguments[0] in ("--base", "--level")
-        options[option] += arguments[1:2] if has_value else [True]
-        arguments = arguments[1 + has_value:]
-    levels, listing = options["--level"] or [str(ALL_LEVELS)], bool(options["--list"])
-    if len(arguments) != (1 if listing else 2) or any(a.startswith("--") for a in arguments) or levels[-1] not in map(str, range(ALL_LEVELS + 1)):
+    bases, how, listing, restore = [], {}, False, None
+    try:
+        while arguments[0].startswith("--"):
+            option, *arguments = arguments
+            if option == "--base":
+                bases.append(arguments.pop(0))
+            elif option in ("--level", "--limit"):
+                how[option[2:]] = int(arguments.pop(0))
+            elif option == "--hashes":
+                how["hashes"] = True
+            elif option == "--list":
+                listing = True
+            else:
+                raise ValueError
+        if len(arguments) != (1 if listing else 2) or not 0 <= how.get("level", 0) <= ALL_LEVELS:
+            raise ValueError
+    except (IndexError, ValueError):
         print(__doc__, file=sys.stderr)
         return 2
-    how, restore = {"level": int(levels[-1]), "hashes": bool(options["--hashes"])}, None
     try:
         with (sys.stdin.buffer if arguments[0] == "-" else open(arguments[0], "rb")) as stream:
-            if options["--base"] and not stream.seekable():
+            if bases and not stream.seekable():
                 stream = spool(stream)
             if listing:
-                print(describe(decode_stream(stream, options["--base"], **how)))
+                print(describe(decode_stream(stream, bases, **how)))
             else:
                 restore = Restore(arguments[1])
-                restore.publish(decode_stream(stream, options["--base"], restore.deliver, **how).files)
+                restore.publish(decode_stream(stream, bases, restore.deliver, **how).files)
     except LmcError as error:
         print("lmc_decode: %s" % error, file=sys.stderr)
         return EXIT_CODES.get(error.status, 3)
