@@ -163,17 +163,23 @@ class Snapshot:
         self.paths, self.numbers, self.entries = set(), dict.fromkeys((b"FILE", b"RUN ", None, b"INDX"), 0), []
         # entries: what the index must say (section 10). The bytes of all files are counted in one row, in which a stream is a part:
         self.done, self.filling = 0, 0         # bytes that there are; number of the file that gets the next one
-        self.stream_end, self.borders = 0, []  # None: not known; where the pieces of the stream end (section 5.1)
+        self.stream_end, self.borders = 0, []  # None: not known; where the pieces of the stream end (section 6.3)
         self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 2
+        self.tables = 0                        # bytes of names and entries
 
     def uses(self, bit):
         return self.incompatible >> bit & 1
 
+    def count_entry(self, name):
+        """An entry of 5 bytes can have a name of 510."""
+        self.tables += OWN_ENTRY_SIZE + len(name)
+        require(self.tables <= OWN_MAX_TABLES, "names of more than %d bytes" % OWN_MAX_TABLES, "LIMIT")
+
 
 def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False, limit=None):
     """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each.
-    bases: paths (or Bases). A stream that is not seekable is read front to back, but then a base that is no LMC file must be safetensors or
-    single files: see read_tables."""
+    bases: paths (or Bases). Where the stream cannot be sought in, a base that is no LMC file is looked at by its containers only (section 9.4).
+    """
     try:
         source, snapshot = Input(stream), Snapshot(keep, level, limit)
         header = read_file_header(source, snapshot)
@@ -263,20 +269,11 @@ def read_section(source, snapshot):
     return kind, header, body
 
 
-def read_extensions(body):
-    """What follows the last field of a FILE, RUN or INDX body. Format 1.0 defines none, so a critical one is unknown."""
-    last = -1
-    while body.at < len(body.data):
-        tag = body.varint()
-        require(tag > last, "tags of extension records do not ascend")
-        last = tag
-        body.take(body.varint())
-        require(tag & 1 == 0, "critical extension record %d" % tag, "UNSUPPORTED")
-
-
 # ---- 5.1 FILE body ----
 
 MAX_FILES = MAX_TENSORS = 1 << 28
+OWN_MAX_TABLES = 1 << 32                       # this decoder's own limit of memory for names and entries: LIMIT (section 12)
+OWN_ENTRY_SIZE = 256                           # about what an entry takes besides its name
 REGULAR, DIRECTORY = 0, 1
 IS_DIRECTORY, HAS_MODE, HAS_MTIME, IS_UNKNOWN = 1, 2, 4, 8                      # Form of a file entry
 IS_LIKE, HAS_GAP, HAS_LOSS = 1, 2, 4                                            # Form of a tensor entry
@@ -325,9 +322,10 @@ def read_file_body(body, snapshot):
     require(n_files == 1 or snapshot.uses(GROUPED_BIT), "several files in a section without bit 4 of Incompatible")
     files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
     for _ in range(n_files):
-        file = read_file_entry(body, files[-1].path if files else b"", entries)
+        file = read_file_entry(body, files[-1].path if files else b"", entries, snapshot)
         require(file.size is not None or n_files == 1, "a file of unknown size with others in a section")
         check_path(file.path, snapshot)
+        snapshot.count_entry(file.path)
         file.start, start = start, start + (file.size or 0)
         require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes")
         files.append(file)
@@ -336,7 +334,7 @@ def read_file_body(body, snapshot):
     return files
 
 
-def read_file_entry(body, path_before, entries):
+def read_file_entry(body, path_before, entries, snapshot):
     form, prefix, rest_size = body.byte(), body.byte(), body.varint()
     require(form >> 4 == 0, "reserved bits of the Form of a file", "UNSUPPORTED")
     require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of unknown size")
@@ -360,6 +358,7 @@ def read_file_entry(body, path_before, entries):
     tensors, end, names = [], 0, set()
     for _ in range(n_tensors):
         tensor = read_tensor_entry(body, end, entries)
+        snapshot.count_entry(tensor.name)
         end = tensor.end
         require(end <= file.size, "tensor ends after its file")
         require(tensor.name not in names, "two tensors of the same name")
@@ -424,58 +423,6 @@ def size_of(dtype, shape):
     for extent in shape:                       # Python's integers are exact
         bits *= extent
     return None if bits % 8 else bits // 8
-
-
-# ---- 5.1 Streams ----
-
-
-def begin_stream(snapshot, files, deliver):
-    """files: those of a FILE section."""
-    snapshot.filling = len(snapshot.files) - len(files)
-    snapshot.stream_end, borders = None, []
-    if files[-1].size is not None:
-        snapshot.stream_end = files[-1].start + files[-1].size
-        for file in files:
-            for tensor in file.tensors:
-                borders += [file.start + tensor.offset, file.start + tensor.end]
-            borders.append(file.start + file.size)
-    snapshot.borders = [border for border, _ in itertools.groupby(borders)]     # so no piece is empty
-    deliver(files[0], b"")
-
-
-def rest_of_piece(snapshot, at):
-    i = bisect_right(snapshot.borders, at)
-    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece")
-    return snapshot.borders[i] - at
-
-
-def add_to_stream(snapshot, data, deliver):
-    """Decoded bytes into the files in which they come next."""
-    at = 0
-    while at < len(data):
-        file = snapshot.files[snapshot.filling]
-        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
-        if piece:
-            add_to_file(file, piece, snapshot.keep)
-            deliver(file, piece)
-            at += len(piece)
-        else:
-            next_file(snapshot, deliver)
-    snapshot.done += len(data)
-
-
-def next_file(snapshot, deliver):
-    finish_file(snapshot.files[snapshot.filling])
-    snapshot.filling += 1
-    deliver(snapshot.files[snapshot.filling], b"")
-
-
-def finish_stream(snapshot, deliver):
-    if snapshot.files:
-        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files")
-        while snapshot.filling < len(snapshot.files) - 1:
-            next_file(snapshot, deliver)
-        finish_file(snapshot.files[-1])
 
 
 # ---- 5.2 RUN body ----
@@ -562,31 +509,6 @@ def find_prediction(snapshot, prediction, number, offset, size):
     return file.data
 
 
-class HeaderText:
-    """What the header of a safetensors file says of these tensors. It can be hundreds of times as large as the FILE body, so it is
-    made where it is asked for: text[a:b]."""
-
-    def __init__(self, tensors):
-        self.tensors, self.ends, self.size = tensors, [], 0
-        for i in range(len(tensors)):
-            self.size += len(self.entry(i))
-            self.ends.append(self.size)
-
-    def entry(self, i):
-        tensor = self.tensors[i]
-        first = tensor.offset - self.tensors[0].offset
-        return b'%s"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
-            b"," if i else b"", tensor.name, tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
-
-    def __getitem__(self, places):
-        i = bisect_right(self.ends, places.start)
-        start, made = (self.ends[i - 1] if i else 0), bytearray()
-        while start + len(made) < places.stop:
-            made += self.entry(i)
-            i += 1
-        return made[places.start - start:places.stop - start]
-
-
 class Prediction:
     """The prediction of a run; pieces: for each segment the data (None: zeros), where it lies there, and the size of the segment."""
 
@@ -634,7 +556,99 @@ def f16_of_f32(x):
     return sign | min(number + (1 << drop - 1) - 1 + (number >> drop & 1) >> drop, 0x7C00)
 
 
-# ---- 6. Order: see decode_stream, read_run and finish_stream ----
+# ---- 5.4 Extension records ----
+
+
+def read_extensions(body):
+    """What follows the last field of a FILE, RUN or INDX body. Format 1.0 defines none, so a critical one is unknown."""
+    last = -1
+    while body.at < len(body.data):
+        tag = body.varint()
+        require(tag > last, "tags of extension records do not ascend")
+        last = tag
+        body.take(body.varint())
+        require(tag & 1 == 0, "critical extension record %d" % tag, "UNSUPPORTED")
+
+
+# ---- 5.5 Header text ----
+
+
+class HeaderText:
+    """What the header of a safetensors file says of these tensors. It can be hundreds of times as large as the FILE body, so it is
+    made where it is asked for: text[a:b]."""
+
+    def __init__(self, tensors):
+        self.tensors, self.ends, self.size = tensors, [], 0
+        for i in range(len(tensors)):
+            self.size += len(self.entry(i))
+            self.ends.append(self.size)
+
+    def entry(self, i):
+        tensor = self.tensors[i]
+        first = tensor.offset - self.tensors[0].offset
+        return b'%s"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
+            b"," if i else b"", tensor.name, tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
+
+    def __getitem__(self, places):
+        i = bisect_right(self.ends, places.start)
+        start, made = (self.ends[i - 1] if i else 0), bytearray()
+        while start + len(made) < places.stop:
+            made += self.entry(i)
+            i += 1
+        return made[places.start - start:places.stop - start]
+
+
+# ---- 6. Order (see also decode_stream), streams, pieces ----
+
+
+def begin_stream(snapshot, files, deliver):
+    """files: those of a FILE section."""
+    snapshot.filling = len(snapshot.files) - len(files)
+    snapshot.stream_end, borders = None, []
+    if files[-1].size is not None:
+        snapshot.stream_end = files[-1].start + files[-1].size
+        for file in files:
+            for tensor in file.tensors:
+                borders += [file.start + tensor.offset, file.start + tensor.end]
+            borders.append(file.start + file.size)
+    snapshot.borders = [border for border, _ in itertools.groupby(borders)]     # so no piece is empty
+    deliver(files[0], b"")
+
+
+def rest_of_piece(snapshot, at):
+    i = bisect_right(snapshot.borders, at)
+    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece")
+    return snapshot.borders[i] - at
+
+
+def add_to_stream(snapshot, data, deliver):
+    """Decoded bytes into the files in which they come next."""
+    at = 0
+    while at < len(data):
+        file = snapshot.files[snapshot.filling]
+        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
+        if piece:
+            add_to_file(file, piece, snapshot.keep)
+            deliver(file, piece)
+            at += len(piece)
+        else:
+            next_file(snapshot, deliver)
+    snapshot.done += len(data)
+
+
+def next_file(snapshot, deliver):
+    finish_file(snapshot.files[snapshot.filling])
+    snapshot.filling += 1
+    deliver(snapshot.files[snapshot.filling], b"")
+
+
+def finish_stream(snapshot, deliver):
+    if snapshot.files:
+        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files")
+        while snapshot.filling < len(snapshot.files) - 1:
+            next_file(snapshot, deliver)
+        finish_file(snapshot.files[-1])
+
 
 # ---- 7. Block ----
 
@@ -1110,12 +1124,6 @@ def identify_snapshot(snapshot):
     return hashlib.sha256(b"LMC snapshot 2\0" + text).digest()
 
 
-def check_hashes(body, snapshot):
-    """The section "hash": Algorithm and 7 zero bytes, then SHA-256 of every item. Another Algorithm is skipped."""
-    if bytes([1, 0, 0, 0, 0, 0, 0, 0]).startswith(body[:8]):
-        require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
-
-
 # ---- 9.4 Bases ----
 
 OWN_MAX_CHAIN = 100                            # this decoder's own limit: LIMIT (section 12)
@@ -1410,6 +1418,15 @@ def tensor_of(name, entry, start):
     require(b"\0" not in name + dtype, "section 2: zero byte")
     require(first <= last and (dtype not in DTYPE_BITS or size_of(dtype, shape) == last - first), "data_offsets")
     return Tensor(name, dtype, shape, start + first, last - first)
+
+
+# ---- 9.5 The hash section ----
+
+
+def check_hashes(body, snapshot):
+    """The section "hash": Algorithm and 7 zero bytes, then SHA-256 of every item. Another Algorithm is skipped."""
+    if bytes([1, 0, 0, 0, 0, 0, 0, 0]).startswith(body[:8]):
+        require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
 
 
 # ---- 10. Index and trailer ----
