@@ -27,7 +27,7 @@ import base_variants
 import frozen_trees
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LARGEST_BIN = 20000                            # bytes; larger expected outputs are given by their SHA-256 only
+LARGEST_BIN = 2000                             # bytes; larger expected outputs are given by their SHA-256 only
 UNKNOWN = (1 << 64) - 1
 
 
@@ -188,6 +188,9 @@ def encode_mask(bits, nesting, policy, depth=0):
     if 21 <= mode <= 64 and nesting == 0:
         s, polarity = mode - 21 >> 1, mode - 21 & 1
         positions = [i for i, bit in enumerate(bits) if bit != polarity]
+        if not positions:                      # K cannot be 0
+            polarity, positions = 1 - polarity, range(n)
+            mode = gap_mode(s, polarity)
         return [("mask, Mode: gaps, s %d, polarity %d" % (s, polarity), bytes([mode]))] + gap_lists(positions, s, dirty)
     if mode == 0 or mode > 2 * len(FROZEN):
         return [("mask, Mode", bytes([mode])), ("bits", pack_bits(bits, dirty))]
@@ -657,13 +660,14 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, reorder=Fals
             n_files += len(item.files)
             entries.append((offset, copy, item))
         elif isinstance(item, Section):
-            entries.append((offset, b.section("other%d" % number, item.kind, number, b.pack("other%d" % number, ("Body", item.body))), item))
+            copy = b.section("other%d" % number, item.kind, number, b.pack("other%d" % number, ("Body", item.body)))
+            entries.append((offset, copy[:24], item))
         else:
             copy, blocks, between = b.section("run%d" % number, b"RUN ", number, run_body(b, number, item, sources, base)), [], []
             for i, block in enumerate(item.blocks):
                 if i in item.between:
                     counts[Section] += 1
-                    between.append((len(b.out), b.section("other0", item.between[i].kind, 0, [("Body", item.between[i].body)]), item.between[i]))
+                    between.append((len(b.out), b.section("other0", item.between[i].kind, 0, [("Body", item.between[i].body)])[:24], item.between[i]))
                 blocks.append(add_block(b, "block%d.%d" % (number, i), (number, i), block))
             entries += [(offset, copy, blocks)] + between
     index_offset = len(b.out)
@@ -1122,9 +1126,8 @@ def valid_vectors(v):
 
     def mask(name, what, n, ones, modes, width=1):
         """A list of zeros and ones, so that the root's mask is the list."""
-        plane = bytes(1 if ones(i) else 0 for i in range(n))
-        v.valid("mask_" + name, "8.3", what, build([Src(data=plane), Run([plane_block(plane, tree(two, masks=nested_masks(*modes)), width)],
-            log2=17)]))
+        block = plane_block(bytes(1 if ones(i) else 0 for i in range(n)), tree(two, masks=nested_masks(*modes)), width)
+        v.valid("mask_" + name, "8.3", what, build([Src(data=block.data), Run([block], log2=17)]))
 
     for level in range(len(FROZEN)):
         for polarity in (0, 1):
@@ -1670,7 +1673,7 @@ def section_vectors(v):
     v.valid("ancillary_before_index", "5", "an unknown ancillary section before the INDX", build([Src(data=b"a"), Run([stored(b"a")]), note]))
     v.valid("ancillary_several", "5", "several ancillary sections in one place, empty ones among them", build([
         Src(data=b"a"), note, Section(b"pad "), Section(b"note"), Run([stored(b"a")]), Section(b"pad ", bytes(100)), note]))
-    v.valid("ancillary_many", "5", "300 empty ancillary sections", build([Src(data=b"a")] + [Section(b"pad ")] * 300 + [Run([stored(b"a")])]))
+    v.valid("ancillary_many", "5", "130 empty ancillary sections", build([Src(data=b"a")] + [Section(b"pad ")] * 130 + [Run([stored(b"a")])]))
     for kind in (b"file", b"run ", b"indx", b"fILE", b"iNDX", b"a1 9", b"z   ", b"note", b"noTe", b"gdir", b"x000"):
         v.valid("ancillary_kind_" + kind.decode().strip().replace(" ", "_") + "_upper" * (kind != kind.lower()), "5", "an ancillary section of Kind \"%s\"" %
                 kind.decode(), build([Src(data=b"a"), Section(kind, b"whatever"), Run([stored(b"a")])]))
@@ -1693,7 +1696,7 @@ def section_vectors(v):
             ("wrong", "a wrong hash", [Section(b"hash", flip_bit(good.body, 8 + 32 * 3 + 5, 2))]),
             ("order", "the hashes in the order of the files", [Section(b"hash", good.body[:8] + good.body[40:72] + good.body[8:40] + good.body[72:])]),
             ("short", "a hash too few", [Section(b"hash", good.body[:-32])]), ("long", "a hash too many", [Section(b"hash", good.body + bytes(32))]),
-            ("ends", "half a hash", [Section(b"hash", good.body[:-16])]), ("empty", "an empty body", [Section(b"hash")]),
+            ("ends", "half a hash", [Section(b"hash", good.body[:-16])]),
             ("twice", "two of them", [good, good]), ("not_last", "another section between it and INDX", [good, note])):
         v.valid("hash_" + name, "5.3", "a \"hash\" section: %s. CORRUPT for who checks it" % rule, build(whole(*last)), refusable=["CORRUPT"])
     # 5.4: extension records
@@ -1734,14 +1737,14 @@ def invalid_sections(v, simple):
             [block], [(9, 1, 0), (27, 1, 1)], prediction=1, extra=record(2, b"x"))], base=old, patch=patch, extra=record(4))
 
     for name in fields:
-        what, field = name.split(".")
+        what, field = name.rsplit(".", 1)
         kind = "".join(c for c in what if not c.isdigit()).rstrip("s")
         field = "%s_%s" % (kind, field.lower()) + "_second" * (name in ("tensor0.1.Back", "segment0.1.Reference"))
 
         def overlong(value):
             short = varint(value)
             return short[:-1] + bytes([short[-1] | 128, 0])
-        v.invalid("varint_overlong_" + field, "2", "%s is not in the shortest form" % name.split(".")[1], "CORRUPT", varints({name: overlong}))
+        v.invalid("varint_overlong_" + field, "2", "%s is not in the shortest form" % name.rsplit(".", 1)[1], "CORRUPT", varints({name: overlong}))
     for owner, tag, size in (("run0", 2, b"x"), ("index", 4, b"")):
         v.invalid("varint_overlong_%s_tag" % owner[:-1], "2", "the Tag of a record is not in the shortest form", "CORRUPT", varints({
             owner + ".Extra": bytes([tag | 128, 0, len(size)]) + size}))
@@ -1853,8 +1856,8 @@ def name_vectors(v):
         T(b"d", b"F32", (1,), 12, 4, (7, 1, 9), 2)])
     valid("like_chain", "100 entries, each Like the one before, the first a little different",
           [T(b"x%d" % i, b"F16", (1,), 2 * i, 2, back=int(i > 0), like=i > 0) for i in range(100)])
-    valid("back_far", "Back 1 .. 199, the first entry each time", [T(b"first.%d.x" % i if i else b"first.x", b"U8", (1,), i, 1, back=i, like=i > 0)
-                                                                 for i in range(200)])
+    valid("back_far", "Back 1 .. 139, the first entry each time", [T(b"first.%d.x" % i if i else b"first.x", b"U8", (1,), i, 1, back=i, like=i > 0)
+                                                                 for i in range(140)])
     valid("back_other_shape", "Back without Like: only the Name", [T(b"a.weight", b"F32", (1,), 0, 4), T(b"a.bias", b"BF16", (1, 1), 4, 2, back=1),
                                                                   T(b"a.scale", b"odd", (), 6, 1, back=2)])
     valid("back_no_name", "Back, Prefix 0, Suffix 0", [T(b"abc", b"U8", (1,), 0, 1), T(b"abd", b"U8", (1,), 1, 1, back=1, prefix=0, suffix=0)])
@@ -1949,7 +1952,7 @@ def group_vectors(v, pool):
     v.valid("group_several", "5.1", "sections of several files, of one, of one of Unknown size", build([
         Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)]), Src(b"c", c), Run([stored(c)]), Src(b"u", a, size=UNKNOWN), Run([stored(a)]),
         Group(Src(b"x"), Src(b"y", b), Src(b"z")), Run([stored(b)])]))
-    v.valid("group_many", "5.1", "300 empty files", build([Group(*[Src(b"%d" % i) for i in range(300)])]))
+    v.valid("group_many", "5.1", "130 empty files", build([Group(*[Src(b"%d" % i) for i in range(130)])]))
     prefixes = [b"model-00001-of-00002.safetensors", b"model-00002-of-00002.safetensors", b"model", b"model.safetensors", b"mode", b"x"]
     v.valid("paths_prefix", "5.1", "Path_Prefix: paths that share their start", build([Group(*[Src(path) for path in prefixes])]))
     v.valid("paths_prefix_less", "5.1", "Path_Prefix less than it could be", build([Group(*[Src(path, prefix=min(i, 3)) for i, path in enumerate(prefixes[:4])])]))
@@ -1971,22 +1974,28 @@ def group_vectors(v, pool):
     t = [T(b"t", b"U8", (20,), 10, 20), T(b"u", b"U8", (0,), 30, 0), T(b"w", b"U8", (30,), 30, 30)]
     pieces = lambda *sizes: [(Rest(size) if size > 0 else -size, 1, 3 * i) for i, size in enumerate(sizes)]
 
-    def rest(name, what, files, segments, cuts=None):
-        stream = b"".join(f.data for f in files)
-        runs, at = [], 0
-        for part in cuts or [segments]:
-            size = sum(s[0] for s in part)
-            runs.append(delta_run(Src(data=stream[at:at + size]), part, pool, 1, residual=0))
+    def rest(name, what, files, *runs):
+        """files: with how many bytes in place of them. runs: the segments of each."""
+        stream = b"".join(prediction_of(Run([], prediction=1), segments, [], pool) for segments in runs)
+        stream, at = bytes(x ^ (i % 50 == 49) for i, x in enumerate(stream)), 0
+        for f in files:
+            f.data, at = stream[at:at + f.size], at + f.size
+        assert at == len(stream)
+        made, at = [], 0
+        for segments in runs:
+            size = sum(s[0] for s in segments)
+            run = delta_run(Src(data=stream[at:at + size]), segments, pool, 1, residual=0)
+            made.append(run if run.blocks[0].size() < size else Run([stored(stream[at:at + size])], segments, prediction=1))
             at += size
-        v.valid("rest_" + name, "5.2", "Size 0: the rest of a piece; %s" % what, build([Group(*files)] + runs, base=pool))
+        v.valid("rest_" + name, "5.2", "Size 0: the rest of a piece; %s" % what, build([Group(*files)] + made, base=pool))
 
-    near = lambda size: bytes(x ^ (i % 23 == 0) for i, x in enumerate(pool.items[0][:size]))
-    rest("file", "a file without tensors", [Src(b"f", near(90))], pieces(90))
-    rest("pieces", "before, within, between and after tensors", [Src(b"f", near(90), t + [T(b"z", b"U8", (5,), 65, 5)])], pieces(10, 20, 30, 5, 5, 20))
-    rest("parts", "after the first part of a piece", [Src(b"f", near(90), t)], pieces(-3, 7, -19, 1, -29, 1, -29, 1))
+    f = lambda size, tensors=(), path=b"f": Src(path, tensors=tensors, size=size)
+    rest("file", "a file without tensors", [f(90)], pieces(90))
+    rest("pieces", "before, within, between and after tensors", [f(90, t + [T(b"z", b"U8", (5,), 65, 5)])], pieces(10, 20, 30, 5, 5, 20))
+    rest("parts", "after the first part of a piece", [f(90, t)], pieces(-3, 7, -19, 1, -29, 1, -29, 1))
     rest("files", "pieces of several files, directories and empty files between", [
-        Src(b"a", near(30)), Src(b"b", kind=1), Src(b"c"), Src(b"d", near(60), t), Src(b"e", near(20))], pieces(30, 10, 20, 30, 20))
-    rest("runs", "runs that cut pieces", [Src(b"f", near(90), t)], None, [pieces(10, -5), pieces(15, -10), pieces(20, 30)])
+        f(30, (), b"a"), Src(b"b", kind=1), Src(b"c"), f(60, t, b"d"), f(20, (), b"e")], pieces(30, 10, 20, 30, 20))
+    rest("runs", "runs that cut pieces", [f(90, t)], pieces(10, -5), pieces(15, -10), pieces(20, 30))
     v.valid("rest_zeros", "5.2", "Size 0 of segments without a prediction", build([Src(b"f", bytes(60), t), Run(
         [planes([bytes(60)])], [(Rest(10), 0, 0), (Rest(20), 0, 0), (Rest(30), 0, 0)], prediction=1)], base=pool))
     # 5.2: numbers by their differences
@@ -2127,9 +2136,9 @@ def text_vectors(v, pool):
         single, Run([stored(single.data)]), Src(b"t", made), Run([predicted(made, made, 1)], [(Rest(len(made)), 1, 0)], prediction=3)]))
     v.valid("text_block_zero", "7", "a stored block in a run of Prediction 3", build([
         f, Run([stored(f.data[:f.tensors[0].offset])], text_run(f, 1).segments, prediction=3), body(f)]))
-    many = [T(b"layers.%d.weight" % i, b"U8", (1,), i, 1, back=int(i > 0), like=i > 0) for i in range(700)]
-    many = safetensors_of(many, r.data(700))
-    v.valid("text_many", "5.2", "Prediction 3: the header of 700 tensors, in several blocks", build([many, text_run(many, 1), body(many)]))
+    many = [T(b"layers.%d.weight" % i, b"U8", (1,), i, 1, back=int(i > 0), like=i > 0) for i in range(260)]
+    many = safetensors_of(many, r.data(260))
+    v.valid("text_many", "5.2", "Prediction 3: the header of 260 tensors, in several blocks", build([many, text_run(many, 1), body(many)]))
     copy = f.data[:f.tensors[0].offset]
     v.valid("text_own", "5.2", "Prediction 2 from bytes of a run of Prediction 3", build([
         named(f, b"f"), text_run(f, 1), body(f), Src(b"copy", copy), own_run(copy, [(len(copy), 1, 0)], sources=[f], width=1)]))
@@ -2468,7 +2477,7 @@ def quantised_vectors(v, pool):
         n = 34 // width + 1
         own("smallest_%d_%s" % (n, kind), "Prediction 1: %d elements, the fewest that can be quantised: a payload of 34 bytes" % n,
             second[:n * width], quantised([7] * n, width, bias=ROOT, base=second[:n * width]))
-        many = second * 60
+        many = second * 30
         blocks = [many[i:i + 16384] for i in range(0, len(many), 16384)]
         bound = [quantised(some(r, len(b) // width, [0, 9, 10, 10, 10, 11]), width, 0, 0, -10, bias=ROOT, floor=EPS, base=b) for b in blocks]
         bound[1] = quantised(some(r, len(blocks[1]) // width, [0, 1, 1, 1, 1]), width, log, 0, 0, 1, scales=[ONE], group_size=999)
@@ -2517,7 +2526,7 @@ def quantised_vectors(v, pool):
         Src(b"f", few.data + b"12345678", [T(b"a", b"F32", (100,), 0, 400), T(b"b", b"F32", (2,), 400, 8, (1, 3, 99))]), Run([few]),
         Run([stored(b"12345678")])]))
     # Anything
-    for seed in range(24):
+    for seed in range(16):
         random = Random(4000 + seed)
         runs, data, second = [], b"", moments(random, 1500, 4)
         for _ in range(1 + random.below(3)):
@@ -2588,7 +2597,7 @@ def invalid_vectors(v):
         data = b"0123456789ABCDEF"
         return build([Src(b"w.bin", data, [T(b"a", b"F32", (2,), 0, 8), T(b"b", b"BF16", (2, 1), 8, 4)], mode=0o644, mtime=(1700000000, 5)),
                       Run([stored(data[:12], 4)]), Run([stored(data[12:], 2)]), Src(b"empty")],
-                     metadata=[(b"format", b"pt"), (b"title", b"x")], patch=patch, **options)
+                     metadata=[(b"format", b"pt"), (b"titles", b"x")], patch=patch, **options)
 
     def bad(name, section, rule, status, patch, **options):
         v.invalid(name, section, rule, status, simple(patch, **options))
@@ -2681,7 +2690,6 @@ def invalid_vectors(v):
     bad_file("path_too_long", "5.1", "a Path of 65,536 bytes", "CORRUPT", [Src(b"p" * 65536)])
     bad("path_beyond", "5.1", "Path_Rest_Size beyond the body", "CORRUPT", {"file1.Path_Rest_Size": 60000})
     bad("path_size_huge", "5.1", "Path_Rest_Size 2^64 - 1", "CORRUPT", {"file1.Path_Rest_Size": UNKNOWN})
-    bad_file("name_too_long", "5.1", "a Name of 65,536 bytes", "CORRUPT", [Src(b"p", b"x", [T(b"n" * 65536, b"U8", (1,), 0, 1)]), Run([stored(b"x")])])
     for name, count in (("too_many", (1 << 28) + 1), ("most", 1 << 28), ("huge", UNKNOWN), ("one_more", 3)):
         bad("tensors_" + name, "5.1", "N_Tensors %d: the body cannot hold them" % count, "CORRUPT", {"file0.N_Tensors": count})
         bad("files_" + name, "5.1", "N_Files %d: the body cannot hold them" % count, "CORRUPT", {"files0.N_Files": count}, bits=16)
@@ -2924,7 +2932,7 @@ def invalid_vectors(v):
     v.invalid("entry_block_of_another_file", "10", "a block of another file, of the same size and number, in place of the right one", "CORRUPT",
               bytes(mine.out[:at]) + bytes(other.out[at:at + 28]) + bytes(mine.out[at + 28:]))
     bad("metadata_order", "10", "keys that do not ascend", "CORRUPT", {"metadata0.Key": b"zormat"})
-    bad("metadata_same_key", "10", "the same key twice", "CORRUPT", {"metadata0.Key": b"title", "metadata0.Key_Size": 5})
+    bad("metadata_same_key", "10", "the same key twice", "CORRUPT", {"metadata0.Key": b"titles"})
     bad("metadata_no_key", "10", "Key_Size 0", "CORRUPT", {"metadata0.Key": b"", "metadata0.Key_Size": 0})
     bad_file("metadata_key_too_long", "10", "Key_Size 65,536", "CORRUPT", [Src(b"f")], metadata=[(b"k" * 65536, b"")])
     bad("metadata_zero_byte", "10", "zero byte in a key", "CORRUPT", {"metadata0.Key": b"for\0at"})
@@ -2966,7 +2974,8 @@ def invalid_vectors(v):
                        (ends["the bytes"] - 3, "CHECKSUM"), (ends["N_Metadata"], "CHECKSUM"), (len(good) - 20, "CHECKSUM")):
         v.invalid("flipped_%04d" % at, "all", "bit 4 of byte %d flipped" % at, status, flip_bit(good, at, 4))
     flat = bytes(v.builders["example_tree"].out)
-    start = flat.index(b"\xb1\x25")    for at in range(start + 26, start + 44, 3):
+    start = flat.index(b"\xb1\x25")
+    for at in range(start + 26, start + 44, 3):
         v.invalid("flipped_tree_%04d" % at, "8", "a bit of a coded plane flipped", ["CORRUPT", "CHECKSUM"], flip_bit(flat, at, at % 8))
 
 
@@ -3435,12 +3444,18 @@ def dump(b):
             if note == "Dtype" and 0 < data[0] <= len(DTYPES):
                 text += " (%s)" % DTYPES[data[0] - 1]
         if note in ("Copy", "Header"):
-            lines.append("%04X  (%d bytes)%s%s" % (at, len(data), " " * (39 - len("(%d bytes)" % len(data)) + 8), text))
+            lines.append("%04X  (%d bytes)%s%s" % (at, len(data), " " * (49 - len("(%d bytes)" % len(data))), text))
         else:
             for i in range(0, len(data), 16):
                 lines.append("%04X  %-47s  %s" % (at + i, data[i:i + 16].hex(" ").upper(), text if i == 0 else ""))
         at += len(data)
     return "\n".join(("    " + line).rstrip() for line in lines)
+
+
+def manifest_text(manifest):
+    """A line for each vector."""
+    lists = ["\"%s\": [\n%s\n]" % (kind, ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in manifest[kind])) for kind in ("valid", "invalid")]
+    return "{\"format\": \"%s\",\n%s}\n" % (manifest["format"], ",\n".join(lists))
 
 
 def make():
@@ -3468,7 +3483,7 @@ def make():
     invalid_texts(v)
     invalid_identities(v)
     v.add_levels()
-    v.outputs["manifest.json"] = (json.dumps(v.manifest, indent=1) + "\n").encode()
+    v.outputs["manifest.json"] = manifest_text(v.manifest).encode()
     return v
 
 
