@@ -1697,7 +1697,7 @@ function checkContent(snapshot) {
 function checkHashes(section, { sections, items }) {
     corruptIf(section !== sections[sections.length - 1], "a hash section that is not directly before the index");
     const { body } = section;
-    if (body.u64() !== 1n) return; // another algorithm
+    if (body.u8() !== 1 || body.view(7).some(byte => byte !== 0)) return; // another algorithm
     for (const item of items) corruptIf(!sameBytes(body.view(32), sha256(item.data)), "the hash of an item");
     body.mustBeAtEnd("Body_Size of a hash section");
 }

@@ -355,7 +355,7 @@ fn check_hashes(sections: &[PlacedSection<'_>], snapshot: &Snapshot) -> Result<(
         }
         check(i + 1 == sections.len(), "a hash section that does not stand directly before the index")?;
         let mut body = Reader::of_part(section.body, "the body of a hash section ends early");
-        if body.array()? != [1, 0, 0, 0, 0, 0, 0, 0] {
+        if body.u8()? != 1 || body.array()? != [0; 7] {
             continue; // another algorithm
         }
         for item in snapshot.items() {
