@@ -16,7 +16,8 @@ export const VERSION = "1.0";
 export const DEFAULT_LIMITS = Object.freeze({
     section: 2 ** 30, // body of a section: as much MUST be allowed
     decoded: 2 ** 30, // sum of the sizes of all files of a snapshot
-    tables: 2 ** 32, // what the tables of files and tensors take in memory, about: entries of some bytes may repeat names of hundreds
+    tables: 2 ** 30, // what the tables of files and tensors take in memory, about: entries of some bytes may repeat names of hundreds
+    chain: 256, // bases of bases that are LMC files
 });
 
 // -- Errors (section 11) ------------------------------------------------------------------------------------------------------------------------
@@ -479,6 +480,8 @@ class Stream {
     }
 }
 
+const MOST_IN_SET = 2 ** 24 - 1; // engines have no more
+
 /** What the objects of a file or tensor take in memory, about. */
 const TABLE_ENTRY_SIZE = 256;
 
@@ -503,6 +506,7 @@ function readFiles(body, features, tables) {
             corruptIf(end > size, "a tensor beyond its file");
             tensor.end = Number(end); // exact, like its offset, if the file is complete
             charge(tensor.key.length + 16 * tensor.shape.length);
+            if (names.size === MOST_IN_SET) refuse("LIMIT", "more tensors in a file than this decoder can take");
             corruptIf(names.size === names.add(tensor.key).size, "two tensors of one name");
             file.tensors.push(tensor);
             tensors.push(tensor);
@@ -1613,6 +1617,7 @@ function readStructure(bytes, header, limits) {
             sections.push(Object.assign(stream, { at, end }));
         } else if (kind === "INDX") {
             endStream(stream);
+            if (files.length > MOST_IN_SET) refuse("LIMIT", "more files than this decoder can take");
             const paths = new Set(files.map(file => file.key));
             corruptIf(paths.size !== files.length, "two files of one Path");
             corruptIf(files.length > 1 && paths.has(""), "an empty Path beside others");
@@ -1756,8 +1761,9 @@ function openBase(snapshot, user, candidate, candidates, limits) {
     }
     if (sameBytes(candidate, user)) return null; // no file is its own base
     if (!sameBytes(statedIdentity(candidate, limits), snapshot.baseIdentity)) return null;
+    if (limits.chain === 0) refuse("LIMIT", "a longer chain of deltas than allowed");
     const others = candidates.filter(other => other !== candidate); // so this comes to an end
-    return decode(candidate, { bases: others, limits });
+    return decode(candidate, { bases: others, limits: { ...limits, chain: limits.chain - 1 } });
 }
 
 /** The snapshot that a tool would make of these files: { path, data }, data null for a directory. Not of those that hold LMC files. */
@@ -1816,9 +1822,12 @@ function safetensorsOf(data) {
     if (headerSize > Math.min(MOST_HEADER, data.length - 8)) return [];
     const start = 8 + Number(headerSize);
     try {
-        const header = new Json(data.subarray(8, start)).document();
         const tensors = [];
-        for (const [name, entry] of header) if (name !== "__metadata__") tensors.push(safetensor(name, entry, start));
+        const json = new Json(data.subarray(8, start));
+        json.document(name => {
+            if (name === "__metadata__") json.skip();
+            else tensors.push(safetensor(json, name, start));
+        });
         tensors.sort((a, b) => a.offset - b.offset || a.type.size - b.type.size);
         let end = start;
         for (const { offset, type } of tensors) {
@@ -1838,40 +1847,31 @@ function must(rule) {
     if (!rule) throw new NotSafetensors();
 }
 
-/** { key, type, offset } of a member of the header. */
-function safetensor(name, entry, start) {
-    must(entry instanceof Map);
-    const [dtype, shape, offsets] = ["dtype", "shape", "data_offsets"].map(key => entry.get(key));
-    must(typeof dtype === "string" && Array.isArray(shape) && Array.isArray(offsets) && offsets.length === 2 && shape.length <= 32);
+/** { key, type, offset } of a member of the header, whose value is next. */
+function safetensor(json, name, start) {
+    const entry = {};
+    const parts = { dtype: () => json.string(), shape: () => json.sizes(), data_offsets: () => json.sizes() };
+    json.object(key => {
+        if (Object.hasOwn(parts, key)) entry[key] = parts[key]();
+        else json.skip();
+    });
+    const { dtype, shape, data_offsets: offsets } = entry;
+    must(dtype !== undefined && shape !== undefined && shape.length <= 32 && offsets !== undefined && offsets.length === 2);
     const key = keyOf(asBytes(name));
     const dtypeKey = keyOf(asBytes(dtype));
     must(key.length <= 65535 && dtypeKey.length >= 1 && dtypeKey.length <= 32 && !key.includes("\0") && !dtypeKey.includes("\0"));
-    const extents = shape.map(sizeOfNumber);
-    const [begin, end] = offsets.map(sizeOfNumber);
+    const [begin, end] = offsets;
     must(begin <= end && end <= Number.MAX_SAFE_INTEGER - start); // more than any file has
-    const type = { dtypeKey, shape: extents, size: end - begin };
-    must(!DTYPE_BITS.has(dtypeKey) || sizeOfShape(dtypeKey, extents) === type.size);
+    const type = { dtypeKey, shape, size: end - begin };
+    must(!DTYPE_BITS.has(dtypeKey) || sizeOfShape(dtypeKey, shape) === type.size);
     return { key, type, offset: start + begin };
 }
 
-/** A whole number below 2^63, without sign, fraction and exponent. */
-function sizeOfNumber(number) {
-    must(number instanceof JsonNumber && /^(0|[1-9][0-9]{0,18})$/.test(number.text) && BigInt(number.text) <= MOST_BYTES);
-    return exact(BigInt(number.text));
-}
-
-class JsonNumber {
-    constructor(text) {
-        this.text = text;
-    }
-}
-
-const JSON_WORDS = { t: ["true", true], f: ["false", false], n: ["null", null] };
-const JSON_ESCAPES = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
 const SPACES = new Set(" \t\n\r");
 const DIGITS = new Set("0123456789");
+const ESCAPES = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
 
-/** JSON as RFC 8259 has it, in UTF-8: objects as Maps, in which no key may be twice; no lone surrogates, and no deeper than MOST_DEPTH. */
+/** JSON as RFC 8259 has it, in UTF-8: no key twice in an object, no lone surrogates, and no deeper than MOST_DEPTH. Takes values from the front. */
 class Json {
     constructor(bytes) {
         try {
@@ -1880,94 +1880,104 @@ class Json {
             must(false);
         }
         this.at = 0;
+        this.depth = 0;
     }
 
-    /** An object that starts with the first byte, and that only white space follows. */
-    document() {
+    /** An object that starts with the first character, and that only white space follows. */
+    document(takeValue) {
         must(this.text[0] === "{");
-        const value = this.value(0);
-        this.skip(SPACES);
+        this.object(takeValue);
+        this.skipAll(SPACES);
         must(this.at === this.text.length);
-        return value;
     }
 
     /** Skips such characters, and returns how many. */
-    skip(characters) {
+    skipAll(characters) {
         const start = this.at;
         while (characters.has(this.text[this.at])) this.at++;
         return this.at - start;
     }
 
-    /** Takes the character, if it is the next one. */
-    has(character) {
-        if (this.text[this.at] !== character) return false;
-        this.at++;
+    /** Takes the characters, if they are the next ones. */
+    has(characters) {
+        if (!this.text.startsWith(characters, this.at)) return false;
+        this.at += characters.length;
         return true;
     }
 
     /** Likewise, after white space. */
     hasNext(character) {
-        this.skip(SPACES);
+        this.skipAll(SPACES);
         return this.has(character);
     }
 
-    /** A value below `depth` others. */
-    value(depth) {
-        this.skip(SPACES);
-        const first = this.text[this.at];
-        if (first === '"') return this.string();
-        if (first === "{" || first === "[") return this.members(depth + 1);
-        if (!["t", "f", "n"].includes(first)) return this.number();
-        const [word, value] = JSON_WORDS[first];
-        must(this.text.startsWith(word, this.at));
-        this.at += word.length;
-        return value;
+    /** What stands between two brackets, with commas between. */
+    between(open, close, takeElement) {
+        must(this.hasNext(open) && ++this.depth <= MOST_DEPTH);
+        if (!this.hasNext(close)) {
+            do takeElement();
+            while (this.hasNext(","));
+            must(this.hasNext(close));
+        }
+        this.depth--;
     }
 
-    /** An object or an array. */
-    members(depth) {
-        must(depth <= MOST_DEPTH);
-        const isObject = this.text[this.at++] === "{";
-        const close = isObject ? "}" : "]";
-        const values = isObject ? new Map() : [];
-        if (this.hasNext(close)) return values;
-        do {
-            if (isObject) {
-                this.skip(SPACES);
-                const key = this.string();
-                must(!values.has(key) && this.hasNext(":"));
-                values.set(key, this.value(depth));
-            } else {
-                values.push(this.value(depth));
-            }
-        } while (this.hasNext(","));
-        must(this.hasNext(close));
-        return values;
+    /** takeValue(key) takes the value of each member. */
+    object(takeValue) {
+        const keys = new Set();
+        this.between("{", "}", () => {
+            const key = this.string();
+            must(keys.size !== keys.add(key).size && this.hasNext(":"));
+            takeValue(key);
+        });
+    }
+
+    /** An array of whole numbers below 2^63, without sign, fraction and exponent. */
+    sizes() {
+        const sizes = [];
+        this.between("[", "]", () => {
+            this.skipAll(SPACES);
+            const token = this.number();
+            must(/^[0-9]{1,19}$/.test(token) && BigInt(token) <= MOST_BYTES);
+            sizes.push(exact(BigInt(token)));
+        });
+        return sizes;
+    }
+
+    /** Takes any value. */
+    skip() {
+        this.skipAll(SPACES);
+        const first = this.text[this.at];
+        if (first === '"') this.string();
+        else if (first === "{") this.object(() => this.skip());
+        else if (first === "[") this.between("[", "]", () => this.skip());
+        else if (!this.has("true") && !this.has("false") && !this.has("null")) this.number();
     }
 
     number() {
         const start = this.at;
         this.has("-");
-        if (!this.has("0")) must(this.skip(DIGITS) > 0);
-        if (this.has(".")) must(this.skip(DIGITS) > 0);
+        if (!this.has("0")) must(this.skipAll(DIGITS) > 0);
+        if (this.has(".")) must(this.skipAll(DIGITS) > 0);
         if (this.has("e") || this.has("E")) {
             this.has("+") || this.has("-");
-            must(this.skip(DIGITS) > 0);
+            must(this.skipAll(DIGITS) > 0);
         }
-        return new JsonNumber(this.text.slice(start, this.at));
+        return this.text.slice(start, this.at);
     }
 
     string() {
-        must(this.has('"'));
+        must(this.hasNext('"'));
         let string = "";
-        for (let start = this.at; ; this.at++) {
+        for (let start = this.at; ; ) {
             const code = this.text.charCodeAt(this.at);
             must(code >= 0x20); // nor is it the end
+            this.at++;
             if (code !== 0x22 && code !== 0x5c) continue;
-            string += this.text.slice(start, this.at++);
+            string += this.text.slice(start, this.at - 1);
             if (code === 0x22) break;
             string += this.escaped();
-            start = this.at--;
+            start = this.at;
         }
         must(!/\p{Surrogate}/u.test(string));
         return string;
@@ -1977,8 +1987,8 @@ class Json {
     escaped() {
         const character = this.text[this.at++];
         if (character !== "u") {
-            must(Object.hasOwn(JSON_ESCAPES, character));
-            return JSON_ESCAPES[character];
+            must(Object.hasOwn(ESCAPES, character));
+            return ESCAPES[character];
         }
         const digits = this.text.slice(this.at, this.at + 4);
         must(/^[0-9a-fA-F]{4}$/.test(digits));

@@ -106,6 +106,10 @@ const tests = {
         assert.equal(lmc.decode(file, { limits: { decoded: 2 ** 23 } }).files[0].size, 2 ** 23);
         refuses("LIMIT", () => lmc.decode(file, { limits: { decoded: 2 ** 23 - 1 } }));
         refuses("LIMIT", () => lmc.decode(file, { limits: { section: 50 } }));
+        refuses("LIMIT", () => lmc.decode(file, { limits: { tables: 200 } }));
+        const bases = ["valid/chain_0.lmc", "valid/chain_1.lmc"].map(read);
+        lmc.decode(read("valid/chain_2.lmc"), { bases, limits: { chain: 2 } });
+        refuses("LIMIT", () => lmc.decode(read("valid/chain_2.lmc"), { bases, limits: { chain: 1 } }));
     },
 
     bases() {

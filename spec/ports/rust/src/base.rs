@@ -111,7 +111,11 @@ impl<'a> Bases<'a> {
                 }
                 Content::Lmc(file) if said_identity(file) == Some(identity) => {
                     self.left.swap_remove(i);
-                    match decode_with(file, self, limits) {
+                    let chain = limits
+                        .chain
+                        .checked_sub(1)
+                        .ok_or(Error { status: Status::Limit, what: "a longer chain of deltas than the caller allows" })?;
+                    match decode_with(file, self, &Limits { chain, ..*limits }) {
                         Ok(mut snapshot) => {
                             let files = snapshot.files.iter_mut().map(|file| Cow::Owned(std::mem::take(&mut file.data))).collect();
                             return Ok(Items::new(&snapshot.files, files)); // its index was right, so it is of that identity

@@ -47,10 +47,12 @@ pub struct Limits {
     pub decoded: u64,
     /// Bytes that the tables of files and tensors may take in memory: an entry of some bytes may repeat a name and a shape of hundreds.
     pub tables: u64,
+    /// Bases of bases that are LMC files. Each takes some room on the stack.
+    pub chain: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { section: 1 << 30, decoded: 1 << 38, tables: 1 << 34 }
+        Limits { section: 1 << 30, decoded: 1 << 38, tables: 1 << 32, chain: 256 }
     }
 }

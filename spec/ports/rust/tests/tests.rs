@@ -403,7 +403,7 @@ fn limits() {
     let file = grouped(16, &[], |maker, bytes| {
         maker.run(&[0, 0], bytes, stored);
     });
-    let limits = |section, decoded, tables| status(decode(&file, &[], &Limits { section, decoded, tables }));
+    let limits = |section, decoded, tables| status(decode(&file, &[], &Limits { section, decoded, tables, chain: 0 }));
     let (index, decoded) = (u64::from_le_bytes(file[file.len() - 32..file.len() - 24].try_into().unwrap()) - 24, TEXT.len() as u64 + 15);
     assert_eq!(limits(index, decoded, 1 << 12), None);
     assert_eq!(limits(index - 1, decoded, 1 << 12), Some(Status::Limit));
@@ -498,6 +498,19 @@ fn chains() {
     // a delta back to what it was coded against: no circle
     assert_eq!(find("valid/chain_back.lmc", &["valid/chain_1.lmc", "valid/chain_back.lmc"]), Some(Status::BaseMissing));
     assert_eq!(find("valid/chain_back.lmc", &["valid/chain_1.lmc", "valid/chain_back.lmc", "valid/chain_0.lmc"]), None);
+    // a long one
+    let mut bases: Vec<Vec<u8>> = Vec::new();
+    let mut base = None;
+    for i in 0..=256u16 {
+        let mut maker = Maker::new(if i == 0 { 0 } else { 2 }, base);
+        maker.files(&[1, 0, 0, 0, 2, 0], &[(&i.to_le_bytes(), &[("", 1, "U8", &[2], &i.to_le_bytes())])]);
+        base = Some(maker.identity());
+        bases.push(maker.run(&[0, 0], &i.to_le_bytes(), stored).end(&[]));
+    }
+    let delta = bases.pop().unwrap();
+    let bases: Vec<Base> = bases.into_iter().map(Base::from_bytes).collect();
+    assert_eq!(status(decode(&delta, &bases, &Limits::default())), None);
+    assert_eq!(status(decode(&delta, &bases, &Limits { chain: 255, ..Limits::default() })), Some(Status::Limit));
     // the limit holds for the base, too
     let limits = Limits { decoded: 10, ..Limits::default() };
     assert_eq!(status(decode(&read("valid/chain_1.lmc"), &[Base::from_bytes(read("valid/chain_0.lmc"))], &limits)), Some(Status::Limit));
@@ -596,7 +609,7 @@ fn damaged_files() {
         ["bases/pool.bin", "bases/weights.safetensors", "valid/chain_1.lmc", "valid/chain_0.lmc", "valid/example_stored.lmc", "bases/seconds.bin"];
     let mut bases: Vec<Base> = base_names.iter().map(|name| Base::from_bytes(read(name))).collect();
     bases.push(Base::read(&vectors().join("bases/directory")).expect("a directory"));
-    let limits = Limits { section: 1 << 26, decoded: 1 << 24, tables: 1 << 26 };
+    let limits = Limits { section: 1 << 26, decoded: 1 << 24, tables: 1 << 26, chain: 10 };
 
     let mut random = Random(env::var("LMC_SEED").map_or(1, |seed| seed.parse().expect("LMC_SEED")));
     let mut seen = std::collections::BTreeMap::new();
