@@ -382,7 +382,7 @@ function readSection(input, limits) {
     return { kind, number, at, end: input.at, body: new Reader(input.bytes, bodyAt, input.at, "CORRUPT") };
 }
 
-/** What follows the last field of a body: records for extensions, of which this decoder knows none. */
+/** What follows the last field of a body (section 5.4): records for extensions, of which this decoder knows none. */
 function skipExtensions(body) {
     for (let before = -1; body.left > 0; ) {
         const tag = body.varint();
@@ -1558,7 +1558,7 @@ function statedIdentity(bytes, limits) {
 
 // -- Snapshots ----------------------------------------------------------------------------------------------------------------------------------
 
-/** A section that a decoder need not know. */
+/** A section that a decoder need not know (section 5.3). */
 class Ancillary {
     constructor(kind, body) {
         this.kind = kind;

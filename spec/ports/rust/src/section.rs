@@ -80,7 +80,7 @@ pub(crate) enum SectionKind {
     File,
     Run,
     Index,
-    /// One that a decoder need not know.
+    /// One that a decoder need not know (section 5.3).
     Ancillary([u8; 4]),
 }
 
@@ -119,7 +119,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Section 5: what follows the last field of a body. This decoder knows no extension record, so it skips them, unless they are critical.
+/// Section 5.4: what follows the last field of a body. This decoder knows no extension record, so it skips them, unless they are critical.
 pub(crate) fn skip_extensions(body: &mut Reader<'_>) -> Result<()> {
     let mut last = None;
     while !body.is_at_end() {
