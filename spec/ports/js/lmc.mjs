@@ -1,4 +1,4 @@
-// A decoder of the LMC format, version 0.4, in plain JavaScript: written from spec/lmc-format.md alone, in its order; "section" below means there.
+// A decoder of the LMC format, version 1.0, in plain JavaScript: written from spec/lmc-format.md alone, in its order; "section" below means there.
 //
 //     import { decode } from "./lmc.mjs";
 //     const snapshot = decode(bytes, { bases: [otherBytes] });      // bytes: a Uint8Array; throws an LmcError and nothing else
@@ -10,12 +10,14 @@
 //
 // SPDX-License-Identifier: MIT
 
-export const VERSION = "0.4";
+export const VERSION = "1.0";
 
 /** What callers may allow: see section 12. All in bytes. */
 export const DEFAULT_LIMITS = Object.freeze({
-    section: 2 ** 30, // body of a section: at least 64 MiB MUST be allowed
+    section: 2 ** 30, // body of a section: as much MUST be allowed
     decoded: 2 ** 30, // sum of the sizes of all files of a snapshot
+    tables: 2 ** 30, // what the tables of files and tensors take in memory, about: entries of some bytes may repeat names of hundreds
+    chain: 256, // bases of bases that are LMC files
 });
 
 // -- Errors (section 11) ------------------------------------------------------------------------------------------------------------------------
@@ -81,6 +83,37 @@ class Reader {
     u64() { return this.data.getBigUint64(this.take(8), true); }
     i64() { return this.data.getBigInt64(this.take(8), true); }
 
+    /** Seven bits a byte, the least first; bit 7: another one follows. Below 2^64, in the shortest form. A Number if it is one exactly. */
+    varint() {
+        let value = 0;
+        for (let i = 0, scale = 1; i < 7; i++, scale *= 128) {
+            const byte = this.u8();
+            value += (byte & 127) * scale;
+            if (byte < 128) {
+                corruptIf(byte === 0 && i > 0, "a varint that is not in its shortest form");
+                return value;
+            }
+        }
+        let rest = 0n;
+        for (let i = 0n; i < 3n; i++) {
+            const byte = this.u8();
+            corruptIf(i === 2n && byte > 1, "a varint that is not below 2^64");
+            rest |= BigInt(byte & 127) << (7n * i);
+            if (byte < 128) {
+                corruptIf(byte === 0, "a varint that is not in its shortest form");
+                break;
+            }
+        }
+        return exact(BigInt(value) | (rest << 49n));
+    }
+
+    /** A varint that is at most `most`. */
+    upTo(most, what) {
+        const value = this.varint();
+        corruptIf(value > most, what);
+        return value;
+    }
+
     /** The next size bytes themselves, not a copy. */
     view(size) {
         const at = this.take(size);
@@ -113,6 +146,13 @@ function keyOf(bytes) {
     let key = "";
     for (let at = 0; at < bytes.length; at += 4096) key += String.fromCharCode.apply(null, bytes.subarray(at, at + 4096));
     return key;
+}
+
+/** The other way round. */
+function bytesOf(key) {
+    const bytes = allocate(key.length);
+    for (let i = 0; i < key.length; i++) bytes[i] = key.charCodeAt(i);
+    return bytes;
 }
 
 function sameBytes(a, b) {
@@ -182,24 +222,50 @@ export function crc32c(bytes, at = 0, end = bytes.length, before = 0) {
     return ~crc >>> 0;
 }
 
-/** The product of two polynomials modulo that of the CRC; the highest bit is the coefficient of x^0. */
-function crcMultiply(a, b) {
-    let product = 0;
-    for (; a !== 0; a <<= 1) {
-        if (a < 0) product ^= b;
-        b = (b >>> 1) ^ (b & 1 ? CRC_POLYNOMIAL : 0);
-    }
-    return product;
-}
+// -- CRC-64/NVME --------------------------------------------------------------------------------------------------------------------------------
 
-/** The CRC of two pieces, one after the other, from those of the pieces: the first times x^(8 * size of the second). */
-function crcOfBoth(first, second, sizeOfSecond) {
-    let shift = 1 << 31;
-    for (let power = 1 << 23, size = sizeOfSecond; size > 0; size = Math.floor(size / 2)) {
-        if (size % 2 === 1) shift = crcMultiply(shift, power);
-        power = crcMultiply(power, power);
+const CRC64_POLYNOMIAL = 0x9a6c9329ac4bc9b5n;
+
+/** As CRC_TABLE, in halves of 32 bits: [low, high]. */
+const CRC64_TABLES = (() => {
+    const [low, high] = [new Int32Array(8 * 256), new Int32Array(8 * 256)];
+    const table = [];
+    for (let i = 0; i < 8 * 256; i++) {
+        let crc = i < 256 ? BigInt(i) : table[i - 256];
+        if (i < 256) for (let bit = 0; bit < 8; bit++) crc = (crc >> 1n) ^ (crc & 1n ? CRC64_POLYNOMIAL : 0n);
+        else crc = (crc >> 8n) ^ table[Number(crc & 255n)];
+        table.push(crc);
+        low[i] = Number(BigInt.asIntN(32, crc));
+        high[i] = Number(BigInt.asIntN(32, crc >> 32n));
     }
-    return (crcMultiply(first | 0, shift) ^ second) >>> 0;
+    return [low, high];
+})();
+
+/** The CRC of bytes[at .. end), as a BigInt. */
+export function crc64(bytes, at = 0, end = bytes.length) {
+    const [tableLow, tableHigh] = CRC64_TABLES;
+    let low = -1;
+    let high = -1;
+    for (; at + 8 <= end; at += 8) {
+        low ^= bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24);
+        high ^= bytes[at + 4] | (bytes[at + 5] << 8) | (bytes[at + 6] << 16) | (bytes[at + 7] << 24);
+        const i7 = 1792 + (low & 255);
+        const i6 = 1536 + ((low >>> 8) & 255);
+        const i5 = 1280 + ((low >>> 16) & 255);
+        const i4 = 1024 + (low >>> 24);
+        const i3 = 768 + (high & 255);
+        const i2 = 512 + ((high >>> 8) & 255);
+        const i1 = 256 + ((high >>> 16) & 255);
+        const i0 = high >>> 24;
+        low = tableLow[i7] ^ tableLow[i6] ^ tableLow[i5] ^ tableLow[i4] ^ tableLow[i3] ^ tableLow[i2] ^ tableLow[i1] ^ tableLow[i0];
+        high = tableHigh[i7] ^ tableHigh[i6] ^ tableHigh[i5] ^ tableHigh[i4] ^ tableHigh[i3] ^ tableHigh[i2] ^ tableHigh[i1] ^ tableHigh[i0];
+    }
+    for (; at < end; at++) {
+        const i = (low ^ bytes[at]) & 255;
+        low = ((low >>> 8) | (high << 24)) ^ tableLow[i];
+        high = (high >>> 8) ^ tableHigh[i];
+    }
+    return (BigInt(~high >>> 0) << 32n) | BigInt(~low >>> 0);
 }
 
 // -- SHA-256 (FIPS 180-4) -----------------------------------------------------------------------------------------------------------------------
@@ -253,19 +319,29 @@ export function sha256(message) {
 
 // -- File_Header (section 4) --------------------------------------------------------------------------------------------------------------------
 
-const MAGIC = Uint8Array.of(0x8c, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
+const MAGIC = Uint8Array.of(0x83, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
+const FORMAT_MAJOR = 1;
 const FILE_HEADER_SIZE = 80;
+
+/** Bits of Incompatible: what a file may use. */
+const JOINT_BIT = 1;
+const BASE_BIT = 2;
+const OWN_BIT = 4;
+const QUANTISED_BIT = 8;
+const GROUPED_BIT = 16;
+const ALL_BITS = 31;
 
 export function isLmc(bytes) {
     return bytes.length >= 8 && sameBytes(bytes.subarray(0, 8), MAGIC);
 }
 
 function readFileHeader(bytes) {
+    if (bytes[0] === 0x8c && bytes.length >= 8 && sameBytes(bytes.subarray(1, 8), MAGIC.subarray(1))) refuse("VERSION", "a draft of the format");
     if (!isLmc(bytes)) refuse("NOT_LMC", "this is no LMC file");
     const input = new Reader(bytes, 8, bytes.length, "TRUNCATED");
     const major = input.u8();
-    const minor = input.u8();
-    if (major !== 0 || minor !== 4) refuse("VERSION", `version ${major}.${minor}; this decoder knows ${VERSION}`);
+    if (major !== FORMAT_MAJOR) refuse("VERSION", `version ${major} of the format; this decoder knows ${VERSION}`);
+    input.u8(); // Format_Minor decides nothing
     const headerSize = input.u16();
     const flags = input.u32();
     const incompatible = input.u64();
@@ -275,12 +351,13 @@ function readFileHeader(bytes) {
     const reserved = input.u64();
     if (crc32c(bytes, 0, 76) !== input.u32()) refuse("CHECKSUM", "Header_CRC");
     corruptIf(headerSize !== FILE_HEADER_SIZE, "Header_Size");
-    unsupportedIf(incompatible !== 0n, "a feature of another version");
-    unsupportedIf(flags > 1, "Flags");
-    unsupportedIf(reserved !== 0n, "reserved field of the header");
+    unsupportedIf(incompatible > ALL_BITS, "a feature that this decoder does not know");
+    unsupportedIf(flags !== 0 || reserved !== 0n, "Flags or reserved field of the header");
+    const features = Number(incompatible);
     const hasBase = baseIdentity.some(byte => byte !== 0);
+    corruptIf(hasBase !== ((features & BASE_BIT) !== 0), "Base_Identity and its feature bit");
     corruptIf(hasBase !== (chainDepth !== 0), "Chain_Depth and Base_Identity");
-    return { sequential: (flags & 1) === 1, baseIdentity: hasBase ? baseIdentity : null, chainDepth };
+    return { features, baseIdentity: hasBase ? baseIdentity : null, chainDepth };
 }
 
 // -- Sections (section 5) -----------------------------------------------------------------------------------------------------------------------
@@ -296,7 +373,8 @@ function readSection(input, limits) {
     const headCrc = input.u32();
     const bodyCrc = input.u32();
     if (crc32c(input.bytes, at, at + 16) !== headCrc) refuse("CHECKSUM", "Head_CRC of a section");
-    corruptIf(!["FILE", "RUN ", "INDX"].includes(kind), "Kind of a section");
+    corruptIf(!/^[A-Za-z][A-Za-z0-9 ]{3}$/.test(kind), "Kind of a section");
+    unsupportedIf(/^[A-Z]/.test(kind) && !["FILE", "RUN ", "INDX"].includes(kind), "a section of an unknown kind");
     corruptIf(size > 2n ** 40n, "Body_Size of a section");
     if (size > limits.section) refuse("LIMIT", `a section of ${size} bytes; ${limits.section} are allowed`);
     const bodyAt = input.take(Number(size));
@@ -304,48 +382,49 @@ function readSection(input, limits) {
     return { kind, number, at, end: input.at, body: new Reader(input.bytes, bodyAt, input.at, "CORRUPT") };
 }
 
+/** What follows the last field of a body (section 5.4): records for extensions, of which this decoder knows none. */
+function skipExtensions(body) {
+    for (let before = -1; body.left > 0; ) {
+        const tag = body.varint();
+        corruptIf(tag <= before, "Tags of extension records do not ascend");
+        before = tag;
+        body.take(body.varint());
+        unsupportedIf((BigInt(tag) & 1n) === 1n, "a critical extension record");
+    }
+}
+
 // -- FILE body (section 5.1) --------------------------------------------------------------------------------------------------------------------
 
-const UNKNOWN_SIZE = 2n ** 64n - 1n;
+/** In the order of their numbers, which count from 1: [Dtype, bits of an element]. */
+const DTYPES = (
+    "BOOL 8, U8 8, I8 8, F8_E5M2 8, F8_E4M3 8, F8_E8M0 8, F8_E4M3FNUZ 8, F8_E5M2FNUZ 8, F4 4, F6_E2M3 6, F6_E3M2 6, I16 16, U16 16, F16 16, " +
+    "BF16 16, I32 32, U32 32, F32 32, C64 64, F64 64, I64 64, U64 64"
+).split(", ").map(entry => entry.split(" ")).map(([name, bits]) => [name, BigInt(bits)]);
 
-const DTYPE_BITS = new Map(
-    Object.entries({
-        8: "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ",
-        4: "F4",
-        6: "F6_E2M3 F6_E3M2",
-        16: "I16 U16 F16 BF16",
-        32: "I32 U32 F32",
-        64: "C64 F64 I64 U64",
-    }).flatMap(([bits, names]) => names.split(" ").map(name => [name, BigInt(bits)])),
-);
+const DTYPE_BITS = new Map(DTYPES);
 
 const MEASURES = [null, "update", "relative", "nmse"];
 
-/** A tensor of a file: where what is known of it stands in the input, as there may be millions. Strings are what UTF-8 makes of the bytes. */
+/** A tensor of a file. There may be millions, so strings have a character for each byte, and what is alike is shared. */
 class Tensor {
-    constructor(file, number, offset, size) {
+    constructor(file, number, key, type, offset) {
         this.file = file;
         this.number = number; // within its file
+        this.key = key; // the bytes of Name: see keyOf()
+        this.type = type; // { dtypeKey, shape, size }
         this.offset = offset;
-        this.size = size; // bytes
-        this.bytes = null; // the input: at `at`, Shape, Name and Dtype
-        this.at = this.rank = this.nameSize = this.dtypeSize = 0;
+        this.end = 0;
         this.generation = 0; // how often it was quantised
         this.measure = null; // one of MEASURES
         this.error = 0; // by that measure, in units of 2^-32
     }
 
-    field(offset, size) { return this.bytes.subarray(this.at + offset, this.at + offset + size); }
-    get shapeBytes() { return this.field(0, 8 * this.rank); }
-    get nameBytes() { return this.field(8 * this.rank, this.nameSize); }
-    get dtypeBytes() { return this.field(8 * this.rank + this.nameSize, this.dtypeSize); }
+    get size() { return this.type.size; } // bytes
+    get shape() { return this.type.shape; }
+    get nameBytes() { return bytesOf(this.key); }
+    get dtypeBytes() { return bytesOf(this.type.dtypeKey); }
     get name() { return utf8.decode(this.nameBytes); }
     get dtype() { return utf8.decode(this.dtypeBytes); }
-
-    get shape() {
-        const data = dataOf(this.shapeBytes);
-        return Array.from({ length: this.rank }, (_, i) => exact(data.getBigUint64(8 * i, true)));
-    }
 
     /** Its bytes, once the file is decoded. */
     get data() { return this.file.data.subarray(this.offset, this.offset + this.size); }
@@ -358,96 +437,173 @@ class Tensor {
 class SourceFile {
     constructor() {
         this.kind = "file"; // or "directory"
-        this.declaredSize = 0n; // File_Size of the FILE section
-        this.size = 0; // of the runs so far; in the end of the file
-        this.pathBytes = new Uint8Array(0);
+        this.size = 0; // -1: not known yet
+        this.key = ""; // the bytes of Path: see keyOf()
         this.mode = null; // POSIX permission bits, if known
         this.mtime = null; // { seconds (BigInt), nanoseconds }, if known
         this.tensors = [];
+        this.stream = null; // which it is a part of
+        this.start = 0; // within that
         this.data = null; // once decoded
-        this.crc = 0; // likewise
         this.identities = null; // likewise: of its tensors, or its own if it has none
-        this.ownRanges = []; // start, end, start, end ...: what runs of Prediction 2 made of it
-        this.at = this.end = 0; // its section in the input
+        this.text = null; // its HeaderText, if it is needed
     }
 
+    get pathBytes() { return bytesOf(this.key); }
     get path() { return utf8.decode(this.pathBytes); }
-    get nameBytes() { return this.pathBytes; } // as an item: section 9.3
     get identity() { return this.tensors.length === 0 ? this.identities : null; }
 }
 
-function readFileBody(body) {
-    const file = new SourceFile();
-    file.declaredSize = body.u64();
-    corruptIf(file.declaredSize > MOST_BYTES && file.declaredSize !== UNKNOWN_SIZE, "File_Size");
-    const kind = body.u8();
-    unsupportedIf(kind > 1, "File_Kind");
-    file.kind = kind === 1 ? "directory" : "file";
-    const attributes = body.u8();
-    const reserved = body.u16();
-    unsupportedIf(attributes > 3 || reserved !== 0, "Attributes or reserved field of a FILE section");
-    const mode = body.u32();
-    corruptIf(mode > (attributes & 1 ? 0o7777 : 0), "Mode");
-    if (attributes & 1) file.mode = mode;
-    const seconds = body.i64();
-    const nanoseconds = body.u32();
-    corruptIf(attributes & 2 ? nanoseconds > 999999999 : seconds !== 0n || nanoseconds !== 0, "Mtime");
-    if (attributes & 2) file.mtime = { seconds, nanoseconds };
-    const pathSize = body.u32();
-    const nTensors = body.u32();
-    corruptIf(pathSize > 65535, "Path_Size");
-    corruptIf(nTensors > 2 ** 28, "N_Tensors");
-    corruptIf(kind === 1 && (file.declaredSize !== 0n || nTensors !== 0), "a directory with bytes or tensors");
-    corruptIf(file.declaredSize === UNKNOWN_SIZE && nTensors !== 0, "a file of unknown size with tensors");
-    file.pathBytes = body.string(pathSize);
-    corruptIf(pathSize !== 0 && !isPlainPath(keyOf(file.pathBytes)), "Path");
-
-    const names = new Set();
-    for (let i = 0, end = 0n; i < nTensors; i++) {
-        end = readTensorEntry(body, file, end);
-        names.add(keyOf(file.tensors[i].nameBytes));
-        corruptIf(names.size !== i + 1, "two tensors of one name");
+/** The files of a FILE section, one after another, which the runs behind it cut. Its fields are Numbers: exact once it is complete. */
+class Stream {
+    constructor(files) {
+        this.files = files;
+        this.isKnown = files[0].size >= 0; // otherwise it is one file, as large as its runs
+        this.size = 0;
+        this.pieceEnds = []; // tensors, and what is between them: where they end, ascending
+        this.cut = 0; // by the runs that were read so far
+        this.done = 0; // by those that were decoded
+        this.ownRanges = []; // start, end, start, end ...: what runs of Prediction 2 made of it
+        this.data = null;
+        this.at = this.end = 0; // its section in the input
+        for (const file of files) file.stream = this;
+        if (!this.isKnown) return;
+        const pushEnd = end => {
+            if (end > (this.pieceEnds[this.pieceEnds.length - 1] ?? 0)) this.pieceEnds.push(end);
+        };
+        for (const file of files) {
+            file.start = this.size;
+            for (const { offset, end } of file.tensors) pushEnd(file.start + offset), pushEnd(file.start + end);
+            this.size += file.size;
+            pushEnd(this.size);
+        }
     }
-    body.mustBeAtEnd("Body_Size of a FILE section");
-    return file;
+}
+
+const MOST_IN_SET = 2 ** 24 - 1; // engines have no more
+
+/** What the objects of a file or tensor take in memory, about. */
+const TABLE_ENTRY_SIZE = 256;
+
+/** The files of a FILE section. tables.left is what the tables of files and tensors may take yet. */
+function readFiles(body, features, tables) {
+    const nFiles = body.upTo(2 ** 28, "N_Files");
+    corruptIf(nFiles === 0 || (nFiles > 1 && !(features & GROUPED_BIT)), "N_Files");
+    const charge = strings => {
+        tables.left -= TABLE_ENTRY_SIZE + strings;
+        if (tables.left < 0) refuse("LIMIT", "the tables of files and tensors are larger than allowed");
+    };
+    const files = [];
+    const tensors = []; // of all files of the section
+    for (let i = 0; i < nFiles; i++) {
+        const { file, size, nTensors } = readFileEntry(body, i === 0 ? "" : files[i - 1].key);
+        corruptIf(size === null && nFiles > 1, "a file of unknown size beside others");
+        charge(file.key.length);
+        const names = new Set();
+        for (let number = 0, end = 0n; number < nTensors; number++) {
+            const tensor = readTensorEntry(body, file, tensors, end);
+            end = tensor.end;
+            corruptIf(end > size, "a tensor beyond its file");
+            tensor.end = Number(end); // exact, like its offset, if the file is complete
+            charge(tensor.key.length + 16 * tensor.shape.length);
+            if (names.size === MOST_IN_SET) refuse("LIMIT", "more tensors in a file than this decoder can take");
+            corruptIf(names.size === names.add(tensor.key).size, "two tensors of one name");
+            file.tensors.push(tensor);
+            tensors.push(tensor);
+        }
+        files.push(file);
+    }
+    skipExtensions(body);
+    return files;
+}
+
+/** A file entry, up to its number of tensors. Its size is null if it is not known. */
+function readFileEntry(body, keyBefore) {
+    const file = new SourceFile();
+    const form = body.u8();
+    unsupportedIf(form > 15, "reserved bits of a file entry");
+    const isDirectory = (form & 1) !== 0;
+    const isUnknown = (form & 8) !== 0;
+    corruptIf(isDirectory && isUnknown, "a directory of unknown size");
+    if (isDirectory) file.kind = "directory";
+    const prefix = body.u8();
+    corruptIf(prefix > keyBefore.length, "Path_Prefix");
+    file.key = keyBefore.slice(0, prefix) + keyOf(body.string(body.upTo(65535 - prefix, "size of a Path")));
+    corruptIf(file.key !== "" && !isPlainPath(file.key), "Path");
+    const hasSize = !isDirectory && !isUnknown;
+    const size = hasSize ? body.upTo(MOST_BYTES, "File_Size") : isUnknown ? null : 0;
+    file.size = isUnknown ? -1 : Number(size);
+    if (form & 2) file.mode = body.upTo(0o7777, "Mode");
+    if (form & 4) {
+        file.mtime = { seconds: body.i64(), nanoseconds: body.u32() };
+        corruptIf(file.mtime.nanoseconds > 999999999, "Mtime_Nanoseconds");
+    }
+    return { file, size, nTensors: hasSize ? body.upTo(2 ** 28, "N_Tensors") : 0 };
 }
 
 function isPlainPath(path) {
     return !path.includes("\\") && path.split("/").every(part => part !== "" && part !== "." && part !== "..");
 }
 
-/** Adds a tensor to the file, and returns where it ends. */
-function readTensorEntry(body, file, endBefore) {
-    const offset = body.u64();
-    const size = body.u64();
-    corruptIf(offset < endBefore, "tensors overlap or are not sorted");
-    corruptIf(offset + size > file.declaredSize, "a tensor beyond its file");
-    // As Numbers they are exact if the file is complete, which is checked later
-    const tensor = new Tensor(file, file.tensors.length, Number(offset), Number(size));
-    tensor.nameSize = body.u32();
-    tensor.dtypeSize = body.u8();
-    tensor.rank = body.u8();
-    tensor.generation = body.u8();
-    const measure = body.u8();
-    corruptIf(tensor.nameSize > 65535, "Name_Size");
-    corruptIf(tensor.dtypeSize < 1 || tensor.dtypeSize > 32, "Dtype_Size");
-    corruptIf(tensor.rank > 32, "Rank");
-    corruptIf(measure > 3 || (measure === 0) !== (tensor.generation === 0), "Measure");
-    tensor.measure = MEASURES[measure];
-    tensor.bytes = body.bytes;
-    tensor.at = body.take(8 * tensor.rank);
-    body.string(tensor.nameSize);
-    body.string(tensor.dtypeSize);
-    if (tensor.generation !== 0) tensor.error = body.u32();
-    corruptIf(!isOfItsSize(tensor, size), "Size of a tensor is not what Dtype and Shape say");
-    file.tensors.push(tensor);
-    return offset + size;
+/** A tensor entry; `before` are those before it in the section. The one before it in its file ends at endBefore. */
+function readTensorEntry(body, file, before, endBefore) {
+    const form = body.u8();
+    unsupportedIf(form > 7, "reserved bits of a tensor entry");
+    const back = body.upTo(before.length, "Back of a tensor");
+    const reference = back === 0 ? null : before[before.length - back];
+    let prefix = "";
+    let suffix = "";
+    if (reference) {
+        const prefixSize = body.u8();
+        const suffixStart = reference.key.length - body.u8();
+        corruptIf(prefixSize > suffixStart, "Prefix and Suffix of a tensor");
+        prefix = reference.key.slice(0, prefixSize);
+        suffix = reference.key.slice(suffixStart);
+    }
+    const key = prefix + keyOf(body.string(body.upTo(65535 - prefix.length - suffix.length, "size of a Name"))) + suffix;
+    const gap = form & 2 ? body.varint() : 0;
+    corruptIf((form & 2) !== 0 && gap === 0, "Gap of a tensor");
+    corruptIf((form & 1) !== 0 && !reference, "Like without a reference");
+    const type = form & 1 ? reference.type : readType(body);
+    const offset = endBefore + BigInt(gap);
+    const tensor = new Tensor(file, file.tensors.length, key, type, Number(offset));
+    tensor.end = offset + BigInt(type.size);
+    if (form & 4) {
+        tensor.generation = body.u8();
+        const measure = body.u8();
+        tensor.error = body.u32();
+        corruptIf(tensor.generation === 0 || measure === 0 || measure > 3, "Generation or Measure of a tensor");
+        tensor.measure = MEASURES[measure];
+    }
+    return tensor;
 }
 
-/** Whether Dtype and Shape make that size, as far as the Dtype is known. */
-function isOfItsSize(tensor, size) {
-    const bits = DTYPE_BITS.get(keyOf(tensor.dtypeBytes));
-    return bits === undefined || tensor.shape.reduce((all, extent) => all * BigInt(extent), bits) === 8n * BigInt(size);
+/** Dtype, Shape and Size of a tensor entry. */
+function readType(body) {
+    const number = body.u8();
+    unsupportedIf(number > DTYPES.length, "Dtype of a tensor");
+    let dtypeKey;
+    if (number === 0) {
+        const size = body.u8();
+        corruptIf(size < 1 || size > 32, "Dtype_Size");
+        dtypeKey = keyOf(body.string(size));
+        corruptIf(DTYPE_BITS.has(dtypeKey), "a Dtype that has a number");
+    } else {
+        dtypeKey = DTYPES[number - 1][0];
+    }
+    const rank = body.u8();
+    corruptIf(rank > 32, "Rank");
+    const shape = Array.from({ length: rank }, () => body.varint());
+    if (number === 0) return { dtypeKey, shape, size: body.upTo(MOST_BYTES, "Size of a tensor") };
+    const size = sizeOfShape(dtypeKey, shape);
+    corruptIf(size === null, "Shape of a tensor");
+    return { dtypeKey, shape, size };
+}
+
+/** The bytes that a Dtype of the table and a Shape make; null: no whole number, or too many. */
+function sizeOfShape(dtypeKey, shape) {
+    const bits = shape.reduce((all, extent) => all * BigInt(extent), DTYPE_BITS.get(dtypeKey));
+    return bits % 8n === 0n && bits / 8n <= MOST_BYTES ? exact(bits / 8n) : null;
 }
 
 // -- RUN body (section 5.2) ---------------------------------------------------------------------------------------------------------------------
@@ -455,33 +611,31 @@ function isOfItsSize(tensor, size) {
 const ZERO = 0; // Prediction of a run, or of a block
 const BASE = 1;
 const OWN = 2;
+const TEXT = 3;
 
-const SEGMENT_SIZE = 32;
-
-/** A RUN section. Its segments stay in the input, where segment() finds them: they may be many. */
+/** A RUN section. */
 class Run {
-    constructor(number, file, body) {
+    constructor(number, body, features) {
         this.number = number;
-        this.file = file;
-        this.start = file.size; // in the file
-        const size = body.u64();
-        corruptIf(size < 1n || size > MOST_BYTES, "Run_Size");
+        const size = body.upTo(MOST_BYTES, "Run_Size");
+        corruptIf(size === 0, "Run_Size");
         this.size = Number(size); // exact if its blocks are there (readRun)
         this.log2BlockSize = body.u8();
         corruptIf(this.log2BlockSize < 14 || this.log2BlockSize > 23, "Log2_Block_Size");
         this.prediction = body.u8();
-        unsupportedIf(this.prediction > OWN, "Prediction of a run");
+        unsupportedIf(this.prediction > TEXT, "Prediction of a run");
         this.conversion = body.u8();
         unsupportedIf(this.conversion > (this.prediction === OWN ? 2 : 0), "Conversion of a run");
-        unsupportedIf(body.u8() !== 0, "reserved field of a RUN section");
-        this.nSegments = body.u32();
-        corruptIf(this.nSegments < 1 || this.nSegments > 2 ** 24, "N_Segments");
-        this.data = body.data;
-        this.segmentsAt = body.take(SEGMENT_SIZE * this.nSegments);
-        body.mustBeAtEnd("Body_Size of a RUN section");
-        const nBlocks = (size + BigInt(this.blockSize) - 1n) >> BigInt(this.log2BlockSize);
+        corruptIf(this.prediction === BASE && !(features & BASE_BIT), "a run that needs a base in a file that has none");
+        corruptIf(this.prediction === OWN && !(features & OWN_BIT), "Prediction 2 in a file without the feature bit Own");
+        const nBlocks = (BigInt(size) + BigInt(this.blockSize) - 1n) >> BigInt(this.log2BlockSize);
         corruptIf(nBlocks > 2n ** 32n - 1n, "more than 2^32 - 1 blocks in a run");
         this.nBlocks = Number(nBlocks);
+        this.body = body; // its segments are next
+        this.features = features;
+        this.stream = null;
+        this.start = 0; // in the stream
+        this.nFiles = 0; // described before it
         this.blocksAt = 0; // where the first one's header starts
         this.blockSizes = null; // in the input, header included
         this.at = this.end = 0; // its section in the input
@@ -495,60 +649,109 @@ class Run {
     sizeOfBlock(number) {
         return Math.min(this.blockSize, this.size - number * this.blockSize);
     }
-
-    segment(i) {
-        const at = this.segmentsAt + SEGMENT_SIZE * i;
-        return {
-            file: this.data.getUint32(at, true),
-            base: this.data.getUint32(at + 4, true),
-            offset: this.data.getBigUint64(at + 8, true),
-            size: this.data.getBigUint64(at + 16, true),
-            baseOffset: this.data.getBigUint64(at + 24, true),
-        };
-    }
 }
 
-/** The rules of sections 5.2, 6.2 and 6.3 for the segments of a run. `items` are those of the base, or null to leave them unchecked. */
-function checkSegments(run, files, items) {
-    let offset = BigInt(run.start);
-    for (let i = 0; i < run.nSegments; i++) {
-        const segment = run.segment(i);
-        corruptIf(segment.file !== files.length - 1, "a segment is not of the latest file");
-        corruptIf(segment.size < 1n, "an empty segment");
-        corruptIf(segment.offset !== offset, "a segment does not continue its file");
-        offset += segment.size;
-        corruptIf(run.conversion !== 0 && segment.size % 2n !== 0n, "a segment of odd size in a run with a Conversion");
-        if (segment.base === 0) {
-            corruptIf(segment.baseOffset !== 0n, "Base_Offset without a Base");
-        } else if (run.prediction === ZERO) {
-            refuse("CORRUPT", "Base in a run without prediction");
-        } else if (run.prediction === OWN) {
-            checkOwnReference(run, segment, files);
-        } else if (items) {
-            corruptIf(segment.base > items.length, "no such item of the base");
-            corruptIf(segment.baseOffset + segment.size > BigInt(items[segment.base - 1].size), "a segment beyond its item of the base");
+/**
+ * Reads the segments of a run, by the rules of section 5.2: { size, source, offset }; source is null for zero bytes, else one of `sources`, which are
+ * items of the base, or files. All sizes are known by now.
+ */
+function readSegments(run, sources) {
+    const { body } = run;
+    const segments = [];
+    if (run.prediction !== ZERO) {
+        const nSegments = body.upTo(2 ** 24, "N_Segments");
+        corruptIf(nSegments === 0, "N_Segments");
+        const factor = run.conversion === 0 ? 1 : 2;
+        let left = run.size;
+        let number = -1; // of the last source
+        for (let i = 0; i < nSegments; i++) {
+            let size = body.varint();
+            if (size === 0) size = sizeOfRest(run.stream, run.start + run.size - left);
+            corruptIf(size > left, "the segments of a run are more than Run_Size");
+            left -= size;
+            corruptIf(size % factor !== 0, "a segment of odd size in a run with a Conversion");
+            const reference = body.varint();
+            corruptIf(reference > 2 ** 40, "a segment refers to what is not there"); // there are fewer items and files
+            let source = null;
+            let offset = 0;
+            if (reference !== 0) {
+                const zigzag = Math.floor((reference - 1) / 2);
+                number += 1 + (zigzag % 2 === 0 ? zigzag / 2 : -(zigzag + 1) / 2);
+                corruptIf(number < 0 || number >= sources.length, "a segment refers to what is not there");
+                source = sources[number];
+                if ((reference - 1) % 2 === 1) {
+                    offset = body.varint();
+                    corruptIf(offset === 0, "Offset of a segment");
+                }
+                checkReference(run, source, offset, factor * size);
+            }
+            segments.push({ size, source, offset });
         }
+        corruptIf(left !== 0, "the segments of a run are less than Run_Size");
     }
-    corruptIf(offset - BigInt(run.start) !== BigInt(run.size), "Run_Size is not the sum of its segments");
-    const { declaredSize } = run.file;
-    corruptIf(offset > (declaredSize === UNKNOWN_SIZE ? MOST_BYTES : declaredSize), "a segment beyond its file");
+    skipExtensions(body);
+    return segments;
 }
 
-/** Prediction 2 refers to bytes of runs before this one that are not predicted so themselves. */
-function checkOwnReference(run, segment, files) {
-    corruptIf(segment.base > files.length, "a prediction from a file that does not come before");
-    const source = files[segment.base - 1];
-    const end = segment.baseOffset + segment.size * (run.conversion === 0 ? 1n : 2n);
-    corruptIf(end > BigInt(source.size), "a prediction from bytes that do not come before");
-    // Of the ranges that end after the reference starts, the first is the one to look at
-    const ranges = source.ownRanges;
+/** Bytes from a place in a stream to the end of its piece. */
+function sizeOfRest({ pieceEnds }, at) {
+    const i = lowerBound(pieceEnds.length, i => pieceEnds[i] > at);
+    corruptIf(i === pieceEnds.length, "a segment to the end of a piece that is not there");
+    return pieceEnds[i] - at;
+}
+
+/** The first of n numbers for which `isThere` holds, as it does for all that follow; n if there is none. */
+function lowerBound(n, isThere) {
     let low = 0;
-    for (let high = ranges.length / 2; low < high; ) {
-        const middle = (low + high) >> 1;
-        if (ranges[2 * middle + 1] > segment.baseOffset) high = middle;
+    for (let high = n; low < high; ) {
+        const middle = Math.floor((low + high) / 2);
+        if (isThere(middle)) high = middle;
         else low = middle + 1;
     }
-    corruptIf(2 * low < ranges.length && ranges[2 * low] < end, "a prediction from bytes that are predicted so themselves");
+    return low;
+}
+
+/** The bytes that a segment refers to are there; in a run of Prediction 2 they are of runs before it that are not predicted so themselves. */
+function checkReference(run, source, offset, size) {
+    if (run.prediction === TEXT) source.text ??= new HeaderText(source.tensors);
+    const end = (run.prediction === TEXT ? source.text : source).size;
+    corruptIf(size > end || offset > end - size, "a segment refers to bytes that are not there");
+    if (run.prediction !== OWN) return;
+    const { stream, start } = source;
+    const [first, last] = [start + offset, start + offset + size];
+    corruptIf(last > stream.done, "a prediction from bytes that do not come before");
+    // Of the ranges that end after the reference starts, the first is the one to look at
+    const ranges = stream.ownRanges;
+    const i = 2 * lowerBound(ranges.length / 2, i => ranges[2 * i + 1] > first);
+    corruptIf(i < ranges.length && ranges[i] < last, "a prediction from bytes that are predicted so themselves");
+}
+
+/** What a safetensors header says of some tensors: for Prediction 3. It is made where it is needed, as it may be large. */
+class HeaderText {
+    constructor(tensors) {
+        this.tensors = tensors;
+        this.starts = [0]; // of the text of each, and the end of the last one's
+        for (let i = 0; i < tensors.length; i++) this.starts.push(this.starts[i] + this.textOf(i).length);
+    }
+
+    get size() { return this.starts[this.tensors.length]; }
+
+    /** A character for each byte. */
+    textOf(i) {
+        const { key, type, offset, end } = this.tensors[i];
+        const base = this.tensors[0].offset;
+        const comma = i === 0 ? "" : ",";
+        return `${comma}"${key}":{"dtype":"${type.dtypeKey}","shape":[${type.shape.join(",")}],"data_offsets":[${offset - base},${end - base}]}`;
+    }
+
+    copy(from, size, to, at) {
+        let i = lowerBound(this.starts.length, i => this.starts[i] > from) - 1;
+        for (let skip = from - this.starts[i]; size > 0; i++, skip = 0) {
+            const text = this.textOf(i).slice(skip, skip + size);
+            for (let c = 0; c < text.length; c++) to[at++] = text.charCodeAt(c);
+            size -= text.length;
+        }
+    }
 }
 
 /** F32 bits to BF16 bits: nearest, ties to even. A NaN keeps its sign and upper bits, and is quiet. */
@@ -576,13 +779,13 @@ export function f16FromF32(bits) {
     return sign | (floor + (rest > half || (rest === half && floor & 1) ? 1 : 0));
 }
 
-/** Gives the prediction of a run's bytes, from the front to the end of the run. The segments were checked. */
+/** Gives the prediction of a run's bytes, from the front to the end of the run. */
 class Predictor {
-    constructor(run, files, items) {
+    constructor(run, segments) {
         this.run = run;
-        this.sources = run.prediction === OWN ? files : items;
+        this.segments = segments;
         this.next = 0; // number of the next segment
-        this.source = null; // of the current one: bytes, or null for zeros
+        this.source = null; // of the current one: null for zeros
         this.sourceAt = 0;
         this.left = 0; // of the current one
     }
@@ -592,14 +795,15 @@ class Predictor {
         let prediction = null;
         for (let done = 0; done < size; ) {
             if (this.left === 0) this.startSegment();
+            const { run, source, sourceAt } = this;
             const part = Math.min(size - done, this.left);
-            if (part === size && this.source && this.run.conversion === 0) {
-                prediction = this.source.subarray(this.sourceAt, this.sourceAt + size); // needs no copy
+            if (part === size && source && run.conversion === 0 && run.prediction !== TEXT) {
+                prediction = source.data.subarray(sourceAt, sourceAt + size); // needs no copy
             } else {
                 prediction ??= allocate(size);
-                if (this.source) this.copy(prediction, done, part);
+                if (source) this.copy(prediction, done, part);
             }
-            this.sourceAt += this.run.conversion === 0 ? part : 2 * part;
+            this.sourceAt += run.conversion === 0 ? part : 2 * part;
             this.left -= part;
             done += part;
         }
@@ -607,22 +811,21 @@ class Predictor {
     }
 
     startSegment() {
-        const { base, size, baseOffset } = this.run.segment(this.next++);
-        this.source = base === 0 ? null : this.sources[base - 1].data;
-        this.sourceAt = Number(baseOffset);
-        this.left = Number(size);
+        const { size, source, offset } = this.segments[this.next++];
+        this.source = source;
+        this.sourceAt = offset;
+        this.left = size;
     }
 
     copy(to, at, size) {
         const { source, sourceAt, run } = this;
-        if (run.conversion === 0) {
-            to.set(source.subarray(sourceAt, sourceAt + size), at);
-            return;
-        }
+        if (run.prediction === TEXT) return source.text.copy(sourceAt, size, to, at);
+        const { data } = source;
+        if (run.conversion === 0) return to.set(data.subarray(sourceAt, sourceAt + size), at);
         const convert = run.conversion === 1 ? bf16FromF32 : f16FromF32;
         for (let i = 0; i < size; i += 2) {
             const from = sourceAt + 2 * i;
-            const half = convert(source[from] | (source[from + 1] << 8) | (source[from + 2] << 16) | (source[from + 3] << 24));
+            const half = convert(data[from] | (data[from + 1] << 8) | (data[from + 2] << 16) | (data[from + 3] << 24));
             to[at + i] = half;
             to[at + i + 1] = half >>> 8;
         }
@@ -638,9 +841,9 @@ const QUANTISED = 2;
 
 /**
  * Reads the header of a block, checks it, and skips its payload. Its place: run and block are its Position, size what it has to decode to (null:
- * anything), predicted whether its run has a prediction (null: not known).
+ * anything), predicted whether its run has a prediction (null: not known), features what its file may use.
  */
-function readBlockHeader(input, { run, block, size, predicted }) {
+function readBlockHeader(input, { run, block, size, predicted, features }) {
     const { bytes, data } = input;
     const at = input.take(BLOCK_HEADER_SIZE);
     const [coding, prediction, grouping] = bytes.subarray(at + 1, at + 4);
@@ -655,7 +858,7 @@ function readBlockHeader(input, { run, block, size, predicted }) {
         layout: coding >> 5,
         prediction,
         grouping,
-        nClasses: (grouping & 7) + 1,
+        nClasses: ((grouping & 7) | ((grouping >> 4) & 8)) + 1,
         sparse: (grouping & 8) !== 0,
         natural: (grouping >> 4) & 7,
         n: data.getUint32(at + 4, true),
@@ -665,14 +868,17 @@ function readBlockHeader(input, { run, block, size, predicted }) {
         at,
         payloadAt: at + BLOCK_HEADER_SIZE,
     };
-    unsupportedIf(header.joint === 3 || grouping > 127, "reserved bits of a block");
+    unsupportedIf(header.joint === 3, "Joint of a block");
     unsupportedIf(header.layout > QUANTISED, "Layout of a block");
     unsupportedIf(prediction > 1, "Prediction of a block");
-    corruptIf(header.n < 1 || header.n > 2 ** 20, "N_Elements");
+    corruptIf(header.n < 1 || header.n > 2 ** 22, "N_Elements");
     header.size = header.n * header.width;
     corruptIf(size !== null && header.size !== size, "size of a block");
     corruptIf(prediction === 1 && predicted === false, "Prediction of a block in a run without");
     corruptIf(prediction === 0 && header.baseCrc !== 0, "Base_CRC without a prediction");
+    corruptIf(header.joint !== 0 && !(features & JOINT_BIT), "Joint planes in a file without that feature bit");
+    corruptIf(header.layout === QUANTISED && !(features & QUANTISED_BIT), "a quantised block in a file without that feature bit");
+    corruptIf(grouping !== 0 && !(features & (BASE_BIT | OWN_BIT)), "classes in a file without the feature bits Base and Own");
     if (header.layout === STORED) {
         corruptIf(header.payloadSize !== header.size, "size of a stored block");
         corruptIf((coding & 0x1c) !== 0 || prediction !== 0 || grouping !== 0, "fields that a stored block does not have");
@@ -681,7 +887,7 @@ function readBlockHeader(input, { run, block, size, predicted }) {
     }
     if (header.layout === PLANES) {
         corruptIf(header.joint !== 0 && (header.width < 2 || prediction !== 0 || grouping !== 0), "Joint");
-        corruptIf(header.nClasses > 1 && prediction === 0, "classes without a prediction");
+        corruptIf(grouping !== 0 && prediction === 0, "classes without a prediction");
         corruptIf(header.natural >= header.width || (header.natural !== 0 && (header.nClasses === 1 || header.sparse)), "Natural");
     }
     if (header.layout === QUANTISED) {
@@ -868,7 +1074,7 @@ function checkBytes(value, what) {
 export function decodeBlock(bytes, { at = 0, run = 0, block = 0, prediction = null } = {}) {
     checkBytes(bytes, "the input");
     const input = new Reader(bytes, at, bytes.length, "TRUNCATED");
-    const header = readBlockHeader(input, { run, block, size: null, predicted: null });
+    const header = readBlockHeader(input, { run, block, size: null, predicted: null, features: ALL_BITS });
     if (header.prediction === 1) {
         if (!prediction) refuse("BASE_MISSING", "the block is predicted");
         if (prediction.length !== header.size) refuse("BASE_WRONG", "the prediction has another size than the block");
@@ -886,7 +1092,7 @@ export function decodeArray(bytes, size, { run = 0, prediction = null } = {}) {
     const headers = [];
     let decoded = 0;
     for (let block = 0; decoded < size; block++) {
-        const header = readBlockHeader(input, { run, block, size: null, predicted: null });
+        const header = readBlockHeader(input, { run, block, size: null, predicted: null, features: ALL_BITS });
         if (header.prediction === 1 && !prediction) refuse("BASE_MISSING", "the array is predicted");
         decoded += header.size;
         // All have the size of the first, but the last, which may be smaller: so one that is not the last is no smaller
@@ -1143,13 +1349,44 @@ function checkUnusedBits(bits, n) {
 function readMask(input, n, nesting) {
     if (n < 256 || nesting === 3) return readBits(input, n);
     const mode = input.u8();
-    corruptIf(mode > 20, "Mode of a mask");
     if (mode === 0) return readBits(input, n);
+    if (mode > 20) {
+        corruptIf(nesting !== 0 || mode > 64, "Mode of a mask");
+        return readGaps(input, n, (mode - 21) >> 1, ((mode - 21) & 1) === 1);
+    }
     const size = (n + 7) >>> 3;
     const mask = allocate(size);
     readNode(input, frozenTree((mode - 1) >>> 1), size, nesting + 1, mask, allocate(size), 0);
     if ((mode - 1) & 1) for (let i = 0; i < size; i++) mask[i] ^= 255;
     checkUnusedBits(mask, n);
+    return mask;
+}
+
+/** n bits that are zero (inverted: one) but for K of them, told by the gaps in front of each: s low bits, and a number of zeros for the rest. */
+function readGaps(input, n, s, inverted) {
+    const k = input.u8() | (input.u8() << 8) | (input.u8() << 16);
+    corruptIf(k < 1 || k > n, "K of a mask");
+    const low = readBits(input, k * s);
+    const mask = allocate((n + 7) >>> 3);
+    let byte = 1; // of Quotients: those of its bits that are left, and a one behind them
+    for (let j = 0, at = 0, next = 0; j < k; j++, next++) {
+        for (let i = 0; i < s; i++, at++) next += ((low[at >>> 3] >>> (at & 7)) & 1) << i;
+        for (;;) {
+            if (byte === 1) byte = input.u8() | 256;
+            const bit = byte & 1;
+            byte >>>= 1;
+            if (bit === 1) break;
+            next += 1 << s;
+            corruptIf(next >= n, "a gap of a mask"); // so this comes to an end
+        }
+        corruptIf(next >= n, "a position of a mask");
+        mask[next >>> 3] |= 1 << (next & 7);
+    }
+    corruptIf((byte & (byte - 1)) !== 0, "unused bits of a list of bits");
+    if (inverted) {
+        for (let i = 0; i < mask.length; i++) mask[i] ^= 255;
+        if ((n & 7) !== 0) mask[mask.length - 1] &= 2 ** (n & 7) - 1;
+    }
     return mask;
 }
 
@@ -1195,59 +1432,46 @@ function frozenTree(level) {
 
 const LEAF_SIZE = 262144;
 
-/** Gives file.crc and file.identities. Every byte goes through the CRC once. */
+/** Gives file.identities: those of its tensors, or its own if it has none. */
 function identifyFile(file) {
     const { data, tensors } = file;
-    let at = 0;
-    file.crc = 0;
     file.identities = allocate(32 * Math.max(1, tensors.length));
-    /** Moves on to end, in pieces, whose CRCs it returns. */
-    const leavesTo = end => {
-        const leaves = [];
-        while (at < end) {
-            const next = Math.min(at + LEAF_SIZE, end);
-            leaves.push(crc32c(data, at, next));
-            file.crc = crcOfBoth(file.crc, leaves[leaves.length - 1], next - at);
-            at = next;
-        }
-        return leaves;
-    };
-    for (const tensor of tensors) {
-        leavesTo(tensor.offset);
-        const leaves = leavesTo(tensor.offset + tensor.size);
-        tensor.identity.set(identityOf(leaves, tensor.dtypeBytes, tensor.shapeBytes, tensor.size));
-    }
-    const leaves = leavesTo(data.length);
-    if (tensors.length === 0) file.identities.set(identityOf(leaves, asBytes("U8"), littleEndian(data.length, 8), data.length));
+    for (const tensor of tensors) tensor.identity.set(identityOf(0, tensor.data, tensor.type.dtypeKey, tensor.shape));
+    if (tensors.length === 0) file.identities.set(identityOf(file.kind === "directory" ? 2 : 1, data, "U8", [data.length]));
 }
 
-/** Section 9.2. */
-function identityOf(leafCrcs, dtypeBytes, shapeBytes, size) {
-    const leaves = allocate(4 * leafCrcs.length);
-    leafCrcs.forEach((crc, i) => dataOf(leaves).setUint32(4 * i, crc, true));
-    const dtypeSize = Uint8Array.of(dtypeBytes.length);
-    const rank = Uint8Array.of(shapeBytes.length / 8);
-    return sha256(concat([asBytes("LMC tensor 1\0"), leaves, dtypeSize, dtypeBytes, rank, shapeBytes, littleEndian(size, 8)]));
+/** Section 9.2. Type is 0 for a tensor, 1 for a file without tensors, 2 for a directory. */
+function identityOf(type, data, dtypeKey, shape) {
+    const nLeaves = Math.ceil(data.length / LEAF_SIZE);
+    const numbers = dataOf(allocate(8 * nLeaves));
+    for (let i = 0; i < nLeaves; i++) {
+        numbers.setBigUint64(8 * i, crc64(data, i * LEAF_SIZE, Math.min((i + 1) * LEAF_SIZE, data.length)), true);
+    }
+    const leaves = new Uint8Array(numbers.buffer);
+    const extents = shape.map(extent => littleEndian(extent, 8));
+    const dtype = [Uint8Array.of(dtypeKey.length), bytesOf(dtypeKey)];
+    const rank = Uint8Array.of(shape.length);
+    return sha256(concat([asBytes("LMC tensor 2\0"), Uint8Array.of(type), leaves, ...dtype, rank, ...extents, littleEndian(data.length, 8)]));
 }
 
 /** Section 9.3: all tensors, and all files without any, sorted by name and identity. */
 function itemsOf(files) {
     const items = files.flatMap(file => (file.tensors.length === 0 ? [file] : file.tensors));
     // No name has a zero byte, so a shorter one comes before a longer one that starts with it
-    const keyed = items.map(item => ({ item, key: `${keyOf(item.nameBytes)}\0${keyOf(item.identity)}` }));
+    const keyed = items.map(item => ({ item, key: `${item.key}\0${keyOf(item.identity)}` }));
     return keyed.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0)).map(({ item }) => item);
 }
 
 function identityOfItems(items) {
-    const title = asBytes("LMC snapshot 1\0");
-    const message = allocate(items.reduce((size, item) => size + 4 + item.nameBytes.length + 32, title.length));
+    const title = asBytes("LMC snapshot 2\0");
+    const message = allocate(items.reduce((size, item) => size + 4 + item.key.length + 32, title.length));
     message.set(title);
     let at = title.length;
-    for (const { nameBytes, identity } of items) {
-        dataOf(message).setUint32(at, nameBytes.length, true);
-        message.set(nameBytes, at + 4);
-        message.set(identity, at + 4 + nameBytes.length);
-        at += 4 + nameBytes.length + 32;
+    for (const { key, identity } of items) {
+        message.set(littleEndian(key.length, 4), at);
+        message.set(bytesOf(key), at + 4);
+        message.set(identity, at + 4 + key.length);
+        at += 4 + key.length + 32;
     }
     return sha256(message);
 }
@@ -1255,25 +1479,27 @@ function identityOfItems(items) {
 // -- Index and trailer (section 10) -------------------------------------------------------------------------------------------------------------
 
 const TRAILER_SIZE = 40;
-const END_MAGIC = Uint8Array.of(0x8d, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
+const END_MAGIC = Uint8Array.of(0x82, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
 
 /** Reads the body of the INDX section, which must say what the sections said. What it says of the content is left for checkContent(). */
 function readIndex(body, snapshot) {
-    const { files, runs, sections } = snapshot;
-    corruptIf(body.u32() !== files.length || body.u32() !== runs.length, "N_Files or N_Runs");
-    snapshot.identity = body.view(32);
+    const { sections } = snapshot;
+    corruptIf(!sameBytes(body.view(FILE_HEADER_SIZE), body.bytes.subarray(0, FILE_HEADER_SIZE)), "copy of the file header in the index");
+    corruptIf(body.u32() !== sections.length, "N_Sections");
     const nMetadata = body.u32();
-    unsupportedIf(body.u32() !== 0, "reserved field of the index");
+    snapshot.identity = body.view(32);
     for (const section of sections) {
         const { at, end } = section;
+        const copied = section instanceof Ancillary ? SECTION_HEADER_SIZE : end - at;
         corruptIf(body.u64() !== BigInt(at), "Offset of an index entry");
-        corruptIf(!sameBytes(body.view(end - at), body.bytes.subarray(at, end)), "Copy of an index entry");
-        if (section instanceof SourceFile) {
-            corruptIf(body.u64() !== BigInt(section.size), "File_Size of an index entry");
-            section.statedCrc = body.u32();
-            corruptIf(body.u32() !== 0, "reserved field of an index entry");
-            section.statedIdentities = body.view(32 * Math.max(1, section.tensors.length));
-        } else {
+        corruptIf(!sameBytes(body.view(copied), body.bytes.subarray(at, at + copied)), "Copy of an index entry");
+        if (section instanceof Stream) {
+            for (const file of section.files) {
+                corruptIf(!section.isKnown && body.u64() !== BigInt(file.size), "File_Size of an index entry");
+                file.statedCrc = body.u32();
+                file.statedIdentities = body.view(32 * Math.max(1, file.tensors.length));
+            }
+        } else if (section instanceof Run) {
             let block = section.blocksAt;
             for (const size of section.blockSizes) {
                 corruptIf(body.u32() !== size, "size of a block in the index");
@@ -1289,7 +1515,7 @@ function readIndex(body, snapshot) {
         corruptIf(key <= keyBefore, "keys do not ascend");
         keyBefore = key;
     }
-    body.mustBeAtEnd("Body_Size of the index");
+    skipExtensions(body);
 }
 
 function readMetadataEntry(body) {
@@ -1308,8 +1534,11 @@ function readTrailer(input) {
     const indexOffset = trailer.u64();
     const indexSize = trailer.u64();
     const totalSize = trailer.u64();
-    const reserved = trailer.u32();
+    const major = trailer.u8();
+    trailer.u8(); // Format_Minor
+    const reserved = trailer.u16();
     if (crc32c(input.bytes, at, at + 28) !== trailer.u32()) refuse("CHECKSUM", "Trailer_CRC");
+    if (major !== FORMAT_MAJOR) refuse("VERSION", "Format_Major of the trailer");
     unsupportedIf(reserved !== 0, "reserved field of the trailer");
     corruptIf(indexOffset + indexSize !== BigInt(at), "Index_Offset or Index_Size");
     corruptIf(totalSize !== BigInt(input.bytes.length), "Total_Size");
@@ -1323,16 +1552,25 @@ function statedIdentity(bytes, limits) {
     const { indexAt } = readTrailer(new Reader(bytes, bytes.length - TRAILER_SIZE, bytes.length, "TRUNCATED"));
     const { kind, body } = readSection(new Reader(bytes, indexAt, bytes.length - TRAILER_SIZE, "CORRUPT"), limits);
     corruptIf(kind !== "INDX", "Index_Offset");
-    body.take(8);
+    body.take(FILE_HEADER_SIZE + 8);
     return body.view(32);
 }
 
 // -- Snapshots ----------------------------------------------------------------------------------------------------------------------------------
 
+/** A section that a decoder need not know (section 5.3). */
+class Ancillary {
+    constructor(kind, body) {
+        this.kind = kind;
+        this.body = body;
+        this.at = this.end = 0;
+    }
+}
+
 /** What an LMC file, or a file or directory that serves as a base, holds. */
 class Snapshot {
-    constructor({ sequential = true, baseIdentity = null, chainDepth = 0 } = {}) {
-        this.sequential = sequential;
+    constructor({ features = 0, baseIdentity = null, chainDepth = 0 } = {}) {
+        this.features = features;
         this.baseIdentity = baseIdentity; // 32 bytes, or null: no base
         this.chainDepth = chainDepth;
         this.identity = null; // 32 bytes
@@ -1340,7 +1578,7 @@ class Snapshot {
         this.files = [];
         this.items = []; // section 9.3, once decoded: tensors, and files without any
         this.runs = [];
-        this.sections = []; // files and runs, in the order of the input
+        this.sections = []; // streams, runs and others, in the order of the input
     }
 
     /** [{ key, keyBytes, value }], made anew each time. */
@@ -1352,80 +1590,99 @@ class Snapshot {
     }
 }
 
-/** Reads everything but the payloads of blocks (sections 3 to 6, 10), so that all sizes are known. `base`: a decoded snapshot, or null. */
-function readStructure(bytes, header, base, limits) {
+/** Reads everything but the payloads of blocks and the segments of runs (sections 3 to 6, 10), so that all sizes are known. */
+function readStructure(bytes, header, limits) {
     const snapshot = new Snapshot(header);
     const { files, runs, sections } = snapshot;
     const input = new Reader(bytes, FILE_HEADER_SIZE, bytes.length, "TRUNCATED");
-    const paths = new Set();
-    let decodedSize = 0;
+    const tables = { left: limits.tables };
+    let decodedLeft = limits.decoded;
+    let stream = null; // the latest
+    let nStreams = 0;
     for (;;) {
         const { kind, number, at, end, body } = readSection(input, limits);
-        corruptIf(number !== { "FILE": files.length, "RUN ": runs.length, "INDX": 0 }[kind], "Number of a section");
-        const latest = files[files.length - 1];
+        corruptIf(!stream && kind !== "FILE", "the first section is no FILE");
+        const nOthers = sections.length - nStreams - runs.length;
+        corruptIf(number !== ({ "FILE": nStreams, "RUN ": runs.length, "INDX": 0 }[kind] ?? nOthers), "Number of a section");
         if (kind === "RUN ") {
-            corruptIf(!latest, "a RUN before the first FILE");
-            const run = readRun(input, body, snapshot, base, limits.decoded - decodedSize);
-            decodedSize += run.size;
+            const run = readRun(input, body, stream, snapshot, decodedLeft);
+            decodedLeft -= run.size;
+            runs.push(run);
             sections.push(Object.assign(run, { at, end }));
-            continue;
-        }
-        corruptIf(latest && latest.declaredSize !== UNKNOWN_SIZE && latest.declaredSize !== BigInt(latest.size), "a file is not complete");
-        if (kind === "FILE") {
-            const file = readFileBody(body);
-            paths.add(keyOf(file.pathBytes));
-            files.push(file);
+        } else if (kind === "FILE") {
+            if (stream) endStream(stream);
+            stream = new Stream(readFiles(body, header.features, tables));
+            nStreams++;
+            for (const file of stream.files) files.push(file);
+            sections.push(Object.assign(stream, { at, end }));
+        } else if (kind === "INDX") {
+            endStream(stream);
+            if (files.length > MOST_IN_SET) refuse("LIMIT", "more files than this decoder can take");
+            const paths = new Set(files.map(file => file.key));
             corruptIf(paths.size !== files.length, "two files of one Path");
             corruptIf(files.length > 1 && paths.has(""), "an empty Path beside others");
-            sections.push(Object.assign(file, { at, end }));
-            continue;
+            readIndex(body, snapshot);
+            corruptIf(readTrailer(input).indexAt !== at, "Index_Offset");
+            return snapshot;
+        } else {
+            sections.push(Object.assign(new Ancillary(kind, body), { at, end }));
         }
-        corruptIf(files.length === 0, "no FILE section");
-        readIndex(body, snapshot);
-        const { indexAt } = readTrailer(input);
-        corruptIf(indexAt !== at, "Index_Offset");
-        return snapshot;
     }
 }
 
-/** Reads a RUN section and skips its blocks, whose headers it checks. */
-function readRun(input, body, snapshot, base, allowedSize) {
-    const { files, runs } = snapshot;
-    const run = new Run(runs.length, files[files.length - 1], body);
-    corruptIf(run.prediction === BASE && !snapshot.baseIdentity, "a run that needs a base in a file that has none");
-    corruptIf(run.prediction === OWN && snapshot.sequential, "Prediction 2 in a file that is Sequential");
+/** No run follows for these files. */
+function endStream(stream) {
+    if (!stream.isKnown) stream.size = stream.files[0].size = stream.cut;
+    corruptIf(stream.cut !== stream.size, "the runs of a stream are not complete");
+}
+
+/** Reads a RUN section, but for its segments, and skips its blocks, whose headers it checks. */
+function readRun(input, body, stream, { files, runs, features }, allowedSize) {
+    const run = new Run(runs.length, body, features);
     // No block has less than its header and one byte. With as many as that, all sizes are less than 2^53 and the list of blocks is justified
     if (run.nBlocks * (BLOCK_HEADER_SIZE + 1) > input.left) refuse("TRUNCATED", "the input ends before the blocks of a run");
-    checkSegments(run, files, base && base.items);
+    run.stream = stream;
+    run.start = stream.cut;
+    run.nFiles = files.length;
+    stream.cut += run.size;
+    corruptIf(stream.isKnown && stream.cut > stream.size, "a run goes beyond its stream");
     if (run.size > allowedSize) refuse("LIMIT", "the files are larger than allowed");
     run.blocksAt = input.at;
     run.blockSizes = new Uint32Array(run.nBlocks);
     for (let block = 0; block < run.nBlocks; block++) {
         const at = input.at;
-        readBlockHeader(input, { run: run.number, block, size: run.sizeOfBlock(block), predicted: run.prediction !== ZERO });
+        readBlockHeader(input, placeOfBlock(run, block));
         run.blockSizes[block] = input.at - at;
     }
-    run.file.size += run.size;
-    if (run.prediction === OWN) run.file.ownRanges.push(run.start, run.file.size);
-    runs.push(run);
     return run;
 }
 
-/** Decodes all blocks to the files' data. */
+function placeOfBlock(run, block) {
+    return { run: run.number, block, size: run.sizeOfBlock(block), predicted: run.prediction !== ZERO, features: run.features };
+}
+
+/** Decodes all blocks to the files' data. `base` is a decoded snapshot, or null. */
 function decodeContent(bytes, snapshot, base) {
-    const { files, runs } = snapshot;
-    for (const file of files) file.data = allocate(file.size);
+    const { files, runs, sections } = snapshot;
+    for (const stream of sections) {
+        if (!(stream instanceof Stream)) continue;
+        stream.data = allocate(stream.size);
+        for (const file of stream.files) file.data = stream.data.subarray(file.start, file.start + file.size);
+    }
     for (const run of runs) {
-        const predictor = run.prediction === ZERO ? null : new Predictor(run, files, base && base.items);
+        const sources = run.prediction === BASE ? base.items : run.nFiles === files.length ? files : files.slice(0, run.nFiles);
+        const segments = readSegments(run, sources);
+        const predictor = run.prediction === ZERO ? null : new Predictor(run, segments);
         const input = new Reader(bytes, run.blocksAt, bytes.length, "TRUNCATED");
-        const wrongBase = run.prediction === OWN ? "CORRUPT" : "BASE_WRONG";
+        const wrongBase = run.prediction === BASE ? "BASE_WRONG" : "CORRUPT";
         for (let block = 0, at = run.start; block < run.nBlocks; block++) {
-            const size = run.sizeOfBlock(block);
-            const header = readBlockHeader(input, { run: run.number, block, size, predicted: predictor !== null });
-            const prediction = predictor && predictor.take(size);
-            decodePayload(bytes, header, prediction, wrongBase, run.file.data.subarray(at, at + size));
-            at += size;
+            const header = readBlockHeader(input, placeOfBlock(run, block));
+            const prediction = predictor && predictor.take(header.size);
+            decodePayload(bytes, header, prediction, wrongBase, run.stream.data.subarray(at, at + header.size));
+            at += header.size;
         }
+        run.stream.done += run.size;
+        if (run.prediction === OWN) run.stream.ownRanges.push(run.start, run.stream.done);
     }
 }
 
@@ -1433,11 +1690,21 @@ function decodeContent(bytes, snapshot, base) {
 function checkContent(snapshot) {
     for (const file of snapshot.files) {
         identifyFile(file);
-        corruptIf(file.crc !== file.statedCrc, "File_CRC");
+        corruptIf(crc32c(file.data) !== file.statedCrc, "File_CRC");
         corruptIf(!sameBytes(file.identities, file.statedIdentities), "identity of a tensor or file");
     }
     snapshot.items = itemsOf(snapshot.files);
     corruptIf(!sameBytes(identityOfItems(snapshot.items), snapshot.identity), "Snapshot_Identity");
+    for (const section of snapshot.sections) if (section.kind === "hash") checkHashes(section, snapshot);
+}
+
+/** Section 9.5: SHA-256 of all items. */
+function checkHashes(section, { sections, items }) {
+    corruptIf(section !== sections[sections.length - 1], "a hash section that is not directly before the index");
+    const { body } = section;
+    if (body.u8() !== 1 || body.view(7).some(byte => byte !== 0)) return; // another algorithm
+    for (const item of items) corruptIf(!sameBytes(body.view(32), sha256(item.data)), "the hash of an item");
+    body.mustBeAtEnd("Body_Size of a hash section");
 }
 
 /**
@@ -1451,8 +1718,9 @@ export function decode(bytes, { bases = [], limits = {} } = {}) {
     checkBytes(bytes, "the input");
     const allowed = { ...DEFAULT_LIMITS, ...limits };
     const header = readFileHeader(bytes);
-    const base = header.baseIdentity ? findBase(header.baseIdentity, bytes, bases, allowed) : null;
-    const snapshot = readStructure(bytes, header, base, allowed);
+    if (header.baseIdentity && bases.length === 0) refuse("BASE_MISSING", `the file needs its base, ${hex(header.baseIdentity)}`);
+    const snapshot = readStructure(bytes, header, allowed);
+    const base = header.baseIdentity ? findBase(snapshot, bytes, bases, allowed) : null;
     decodeContent(bytes, snapshot, base);
     checkContent(snapshot);
     return snapshot;
@@ -1461,19 +1729,19 @@ export function decode(bytes, { bases = [], limits = {} } = {}) {
 /** What an LMC file holds, without decoding it: files have no data. Needs no base, and leaves unchecked what only that tells. */
 export function list(bytes, { limits = {} } = {}) {
     checkBytes(bytes, "the input");
-    return readStructure(bytes, readFileHeader(bytes), null, { ...DEFAULT_LIMITS, ...limits, decoded: Infinity });
+    return readStructure(bytes, readFileHeader(bytes), { ...DEFAULT_LIMITS, ...limits, decoded: Infinity });
 }
 
 // -- Bases (sections 4, 9.4) --------------------------------------------------------------------------------------------------------------------
 
-/** The snapshot of that identity among the candidates, decoded. `user` is the file that needs it. */
-function findBase(identity, user, candidates, limits) {
-    if (candidates.length === 0) refuse("BASE_MISSING", `the file needs its base, ${hex(identity)}`);
+/** The base of a snapshot among the candidates, decoded. `user` is the file of the snapshot. */
+function findBase(snapshot, user, candidates, limits) {
+    const identity = snapshot.baseIdentity;
     let problem = new LmcError("BASE_WRONG", `the file needs another base, ${hex(identity)}`);
     for (const candidate of candidates) {
         try {
-            const snapshot = openBase(identity, user, candidate, candidates, limits);
-            if (snapshot && sameBytes(snapshot.identity, identity)) return snapshot;
+            const base = openBase(snapshot, user, candidate, candidates, limits);
+            if (base && sameBytes(base.identity, identity)) return base;
         } catch (error) {
             if (!(error instanceof LmcError)) throw error;
             problem = error; // it is damaged, or lacks its own base: another may do
@@ -1482,28 +1750,58 @@ function findBase(identity, user, candidates, limits) {
     throw problem;
 }
 
-/** The candidate as a snapshot, or null if it cannot be the one of that identity. */
-function openBase(identity, user, candidate, candidates, limits) {
+/** The candidate as a snapshot, or null if it cannot be the base. */
+function openBase(snapshot, user, candidate, candidates, limits) {
     if (candidate instanceof Snapshot) return candidate;
-    if (Array.isArray(candidate)) return snapshotOfFiles(candidate);
-    checkBytes(candidate, "a base");
-    if (!isLmc(candidate)) return snapshotOfFiles([{ path: "", data: candidate }]);
+    if (!Array.isArray(candidate)) checkBytes(candidate, "a base");
+    if (Array.isArray(candidate) || !isLmc(candidate)) {
+        const entries = Array.isArray(candidate) ? candidate : [{ path: "", data: candidate }];
+        const base = snapshotByTables(entries, snapshot);
+        return base && sameBytes(base.identity, snapshot.baseIdentity) ? base : snapshotOfFiles(entries);
+    }
     if (sameBytes(candidate, user)) return null; // no file is its own base
-    if (!sameBytes(statedIdentity(candidate, limits), identity)) return null;
+    if (!sameBytes(statedIdentity(candidate, limits), snapshot.baseIdentity)) return null;
+    if (limits.chain === 0) refuse("LIMIT", "a longer chain of deltas than allowed");
     const others = candidates.filter(other => other !== candidate); // so this comes to an end
-    return decode(candidate, { bases: others, limits });
+    return decode(candidate, { bases: others, limits: { ...limits, chain: limits.chain - 1 } });
 }
 
 /** The snapshot that a tool would make of these files: { path, data }, data null for a directory. Not of those that hold LMC files. */
 export function snapshotOfFiles(entries) {
+    return snapshotOf(entries, file => safetensorsOf(file.data));
+}
+
+/**
+ * The snapshot that these files are by the tables of another one, if they are files and directories of the same paths and sizes: null if they are not.
+ * Directories that the other one does not have, but files below them, do not count.
+ */
+function snapshotByTables(entries, { files }) {
+    const entryOf = new Map(entries.map(entry => [keyOf(asBytes(entry.path)), entry]));
+    const parents = new Set();
+    for (const { key } of files) {
+        if (!entryOf.has(key)) return null;
+        for (let at = key.indexOf("/"); at !== -1; at = key.indexOf("/", at + 1)) parents.add(key.slice(0, at));
+    }
+    const tables = new Map(files.map(file => [file.key, file]));
+    for (const [key, { data }] of entryOf) {
+        const file = tables.get(key);
+        if (!file && (data || !parents.has(key))) return null;
+        if (file && ((file.kind === "file") !== Boolean(data) || (data ?? "").length !== file.size)) return null;
+    }
+    const alike = files.map(file => entryOf.get(file.key));
+    return snapshotOf(alike, file => tables.get(file.key).tensors);
+}
+
+/** A snapshot of these files, with the tensors that tablesOf() gives for each. */
+function snapshotOf(entries, tablesOf) {
     const snapshot = new Snapshot();
     for (const { path, data } of entries) {
         const file = new SourceFile();
         file.kind = data ? "file" : "directory";
-        file.pathBytes = asBytes(path);
+        file.key = keyOf(asBytes(path));
         file.data = data ?? new Uint8Array(0);
         file.size = file.data.length;
-        file.tensors = safetensorsOf(file);
+        file.tensors = tablesOf(file).map(({ key, type, offset }, number) => new Tensor(file, number, key, type, offset));
         identifyFile(file);
         snapshot.files.push(file);
     }
@@ -1512,67 +1810,189 @@ export function snapshotOfFiles(entries) {
     return snapshot;
 }
 
-/** The tensors of a file, if it keeps all that section 9.4 says of safetensors: u64 size of a JSON header, the header, the tensors' bytes. */
-function safetensorsOf(file) {
-    const { data } = file;
-    if (data.length < 9 || data[8] !== 0x7b) return [];
+// -- safetensors (section 9.4) ------------------------------------------------------------------------------------------------------------------
+
+const MOST_HEADER = 100_000_000; // bytes
+const MOST_DEPTH = 64; // of objects and arrays
+
+/** The tensors of a file, none unless it keeps all that section 9.4 says: u64 size of a JSON header, the header, the tensors' bytes. */
+function safetensorsOf(data) {
+    if (data.length < 8) return [];
     const headerSize = dataOf(data).getBigUint64(0, true);
-    if (headerSize > data.length - 8) return [];
+    if (headerSize > Math.min(MOST_HEADER, data.length - 8)) return [];
     const start = 8 + Number(headerSize);
-    const header = readMarkedJson(data.subarray(8, start));
-    if (!header) return [];
-    const tensors = [];
-    for (const [key, entry] of Object.entries(header)) {
-        if (key === "s__metadata__") continue;
-        const tensor = safetensor(file, key, entry, start);
-        if (!tensor) return [];
-        tensors.push(tensor);
-    }
-    tensors.sort((a, b) => a.offset - b.offset || a.size - b.size);
-    let end = start;
-    for (const [number, tensor] of tensors.entries()) {
-        if (tensor.offset !== end) return [];
-        tensor.number = number;
-        end += tensor.size;
-    }
-    return end <= data.length ? tensors : [];
-}
-
-/** JSON with an "s" in front of all strings, keys too, and numbers as strings of their digits with an "n": exact. Null if it is not good. */
-function readMarkedJson(bytes) {
     try {
-        const text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(bytes);
-        JSON.parse(text); // so it is JSON, and these are its tokens
-        let colons = 0;
-        const marked = text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][-+.0-9eE]*|:/g, token => {
-            if (token === ":") colons++;
-            return token === ":" ? token : token[0] === '"' ? `"s${token.slice(1)}` : `"n${token}"`;
+        const tensors = [];
+        const json = new Json(data.subarray(8, start));
+        json.document(name => {
+            if (name === "__metadata__") json.skip();
+            else tensors.push(safetensor(json, name, start));
         });
-        let members = -1; // the root counts as one
-        const value = JSON.parse(marked, function count(key, part) {
-            if (!Array.isArray(this)) members++;
-            return part;
-        });
-        return members === colons ? value : null; // or a key is there twice
-    } catch {
-        return null; // or too deep for the engine
+        tensors.sort((a, b) => a.offset - b.offset || a.type.size - b.type.size);
+        let end = start;
+        for (const { offset, type } of tensors) {
+            if (offset !== end) return [];
+            end += type.size;
+        }
+        return end <= data.length ? tensors : [];
+    } catch (error) {
+        if (error instanceof NotSafetensors) return [];
+        throw error;
     }
 }
 
-function safetensor(file, key, entry, start) {
-    const { sdtype: dtype, sshape: shape, sdata_offsets: offsets } = entry ?? {};
-    const isString = value => typeof value === "string" && value[0] === "s" && !/\p{Surrogate}/u.test(value);
-    const areSizes = values => Array.isArray(values) && values.every(value => /^n[0-9]{1,19}$/.test(value) && BigInt(value.slice(1)) <= MOST_BYTES);
-    if (!isString(key) || !isString(dtype) || !areSizes(shape) || shape.length > 32 || !areSizes(offsets) || offsets.length !== 2) return null;
-    const nameBytes = asBytes(key.slice(1));
-    const dtypeBytes = asBytes(dtype.slice(1));
-    if (nameBytes.length > 65535 || dtypeBytes.length < 1 || dtypeBytes.length > 32 || nameBytes.includes(0) || dtypeBytes.includes(0)) return null;
-    const [begin, end] = offsets.map(offset => Number(offset.slice(1))); // exact if they are within the file
-    if (end < begin || start + end > file.size) return null;
-    const tensor = new Tensor(file, 0, start + begin, end - begin);
-    tensor.bytes = concat([...shape.map(extent => littleEndian(extent.slice(1), 8)), nameBytes, dtypeBytes]);
-    tensor.rank = shape.length;
-    tensor.nameSize = nameBytes.length;
-    tensor.dtypeSize = dtypeBytes.length;
-    return isOfItsSize(tensor, tensor.size) ? tensor : null;
+class NotSafetensors extends Error {}
+
+function must(rule) {
+    if (!rule) throw new NotSafetensors();
+}
+
+/** { key, type, offset } of a member of the header, whose value is next. */
+function safetensor(json, name, start) {
+    const entry = {};
+    const parts = { dtype: () => json.string(), shape: () => json.sizes(), data_offsets: () => json.sizes() };
+    json.object(key => {
+        if (Object.hasOwn(parts, key)) entry[key] = parts[key]();
+        else json.skip();
+    });
+    const { dtype, shape, data_offsets: offsets } = entry;
+    must(dtype !== undefined && shape !== undefined && shape.length <= 32 && offsets !== undefined && offsets.length === 2);
+    const key = keyOf(asBytes(name));
+    const dtypeKey = keyOf(asBytes(dtype));
+    must(key.length <= 65535 && dtypeKey.length >= 1 && dtypeKey.length <= 32 && !key.includes("\0") && !dtypeKey.includes("\0"));
+    const [begin, end] = offsets;
+    must(begin <= end && end <= Number.MAX_SAFE_INTEGER - start); // more than any file has
+    const type = { dtypeKey, shape, size: end - begin };
+    must(!DTYPE_BITS.has(dtypeKey) || sizeOfShape(dtypeKey, shape) === type.size);
+    return { key, type, offset: start + begin };
+}
+
+const SPACES = new Set(" \t\n\r");
+const DIGITS = new Set("0123456789");
+const ESCAPES = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
+
+/** JSON as RFC 8259 has it, in UTF-8: no key twice in an object, no lone surrogates, and no deeper than MOST_DEPTH. Takes values from the front. */
+class Json {
+    constructor(bytes) {
+        try {
+            this.text = new TextDecoder("utf-8", { ignoreBOM: true, fatal: true }).decode(bytes);
+        } catch {
+            must(false);
+        }
+        this.at = 0;
+        this.depth = 0;
+    }
+
+    /** An object that starts with the first character, and that only white space follows. */
+    document(takeValue) {
+        must(this.text[0] === "{");
+        this.object(takeValue);
+        this.skipAll(SPACES);
+        must(this.at === this.text.length);
+    }
+
+    /** Skips such characters, and returns how many. */
+    skipAll(characters) {
+        const start = this.at;
+        while (characters.has(this.text[this.at])) this.at++;
+        return this.at - start;
+    }
+
+    /** Takes the characters, if they are the next ones. */
+    has(characters) {
+        if (!this.text.startsWith(characters, this.at)) return false;
+        this.at += characters.length;
+        return true;
+    }
+
+    /** Likewise, after white space. */
+    hasNext(character) {
+        this.skipAll(SPACES);
+        return this.has(character);
+    }
+
+    /** What stands between two brackets, with commas between. */
+    between(open, close, takeElement) {
+        must(this.hasNext(open) && ++this.depth <= MOST_DEPTH);
+        if (!this.hasNext(close)) {
+            do takeElement();
+            while (this.hasNext(","));
+            must(this.hasNext(close));
+        }
+        this.depth--;
+    }
+
+    /** takeValue(key) takes the value of each member. */
+    object(takeValue) {
+        const keys = new Set();
+        this.between("{", "}", () => {
+            const key = this.string();
+            must(keys.size !== keys.add(key).size && this.hasNext(":"));
+            takeValue(key);
+        });
+    }
+
+    /** An array of whole numbers below 2^63, without sign, fraction and exponent. */
+    sizes() {
+        const sizes = [];
+        this.between("[", "]", () => {
+            this.skipAll(SPACES);
+            const token = this.number();
+            must(/^[0-9]{1,19}$/.test(token) && BigInt(token) <= MOST_BYTES);
+            sizes.push(exact(BigInt(token)));
+        });
+        return sizes;
+    }
+
+    /** Takes any value. */
+    skip() {
+        this.skipAll(SPACES);
+        const first = this.text[this.at];
+        if (first === '"') this.string();
+        else if (first === "{") this.object(() => this.skip());
+        else if (first === "[") this.between("[", "]", () => this.skip());
+        else if (!this.has("true") && !this.has("false") && !this.has("null")) this.number();
+    }
+
+    number() {
+        const start = this.at;
+        this.has("-");
+        if (!this.has("0")) must(this.skipAll(DIGITS) > 0);
+        if (this.has(".")) must(this.skipAll(DIGITS) > 0);
+        if (this.has("e") || this.has("E")) {
+            this.has("+") || this.has("-");
+            must(this.skipAll(DIGITS) > 0);
+        }
+        return this.text.slice(start, this.at);
+    }
+
+    string() {
+        must(this.hasNext('"'));
+        let string = "";
+        for (let start = this.at; ; ) {
+            const code = this.text.charCodeAt(this.at);
+            must(code >= 0x20); // nor is it the end
+            this.at++;
+            if (code !== 0x22 && code !== 0x5c) continue;
+            string += this.text.slice(start, this.at - 1);
+            if (code === 0x22) break;
+            string += this.escaped();
+            start = this.at;
+        }
+        must(!/\p{Surrogate}/u.test(string));
+        return string;
+    }
+
+    /** After a backslash. */
+    escaped() {
+        const character = this.text[this.at++];
+        if (character !== "u") {
+            must(Object.hasOwn(ESCAPES, character));
+            return ESCAPES[character];
+        }
+        const digits = this.text.slice(this.at, this.at + 4);
+        must(/^[0-9a-fA-F]{4}$/.test(digits));
+        this.at += 4;
+        return String.fromCharCode(parseInt(digits, 16));
+    }
 }

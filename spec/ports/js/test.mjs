@@ -106,6 +106,10 @@ const tests = {
         assert.equal(lmc.decode(file, { limits: { decoded: 2 ** 23 } }).files[0].size, 2 ** 23);
         refuses("LIMIT", () => lmc.decode(file, { limits: { decoded: 2 ** 23 - 1 } }));
         refuses("LIMIT", () => lmc.decode(file, { limits: { section: 50 } }));
+        refuses("LIMIT", () => lmc.decode(file, { limits: { tables: 200 } }));
+        const bases = ["valid/chain_0.lmc", "valid/chain_1.lmc"].map(read);
+        lmc.decode(read("valid/chain_2.lmc"), { bases, limits: { chain: 2 } });
+        refuses("LIMIT", () => lmc.decode(read("valid/chain_2.lmc"), { bases, limits: { chain: 1 } }));
     },
 
     bases() {
@@ -156,7 +160,7 @@ const tests = {
         const source = fs.readFileSync(path.join(HERE, "lmc.mjs"), "utf8").replace(/^export /gm, "");
         const sandboxed = vm.runInNewContext(`${source}; ({ decode })`, { TextDecoder, TextEncoder });
         const { identity } = sandboxed.decode(read("valid/example_delta.lmc"), { bases: [read("valid/example_stored.lmc")] });
-        assert.equal(hex(identity).slice(0, 8), "ac988cea");
+        assert.equal(hex(identity).slice(0, 8), "1b5c1e56");
     },
 
     demoIsJavaScript() {

@@ -1,13 +1,14 @@
 //! Section 7: blocks.
 
-use crate::error::{check, ensure, Error, Result, Status};
+use crate::error::{check, ensure, unsupported, Error, Result, Status};
 use crate::hash::{crc32c, crc32c_of};
 use crate::list::{list, mask};
 use crate::quantised;
 use crate::reader::Reader;
+use crate::section::Features;
 
 const HEADER_SIZE: usize = 24;
-const MAX_ELEMENTS: u32 = 1 << 20;
+const MAX_ELEMENTS: u32 = 1 << 22;
 
 /// Layout, the upper three bits of Coding.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,10 +52,8 @@ impl Header {
         let crc = crc32c_of(&[&run.to_le_bytes(), &number.to_le_bytes(), &bytes[..HEADER_SIZE - 4]]);
         ensure(crc == fields.u32()?, Status::Checksum, "Header_CRC of a block")?;
 
-        let unsupported = |what| Error { status: Status::Unsupported, what };
         let joint = u32::from(coding >> 3 & 3);
         ensure(joint != 3, Status::Unsupported, "Joint of a block")?;
-        ensure(grouping >> 7 == 0, Status::Unsupported, "reserved bit of Grouping")?;
         let layout = match coding >> 5 {
             0 => Layout::Stored,
             1 => Layout::Planes,
@@ -66,18 +65,31 @@ impl Header {
         Ok(Header { layout, width, subtract, joint, predicted, grouping, n_elements, payload_size, content_crc, base_crc, crc })
     }
 
-    /// The size that the header says; at most 2^23 once N_Elements is checked.
+    /// Takes the block `number` of `run` without decoding it: its size, header included, and its Header_CRC. The others as in `check`.
+    pub fn skip(input: &mut Reader<'_>, run: u32, number: u32, size: usize, has_prediction: bool, features: Features) -> Result<(u32, u32)> {
+        let header = Header::read(input, run, number)?;
+        header.check(size, has_prediction, features)?;
+        input.take(header.payload_size as usize)?;
+        Ok((HEADER_SIZE as u32 + header.payload_size, header.crc))
+    }
+
+    /// The size that the header says; at most 2^23 once it was found to be that of the run's block.
     fn size(&self) -> u64 {
         u64::from(self.n_elements) * self.width as u64
     }
 
-    /// Takes the payload; the block's bytes, which have to be `size`. `prediction` (of as many bytes) is None in a run of Prediction 0.
-    pub fn decode(&self, input: &mut Reader<'_>, size: usize, prediction: Option<Prediction<'_>>) -> Result<Vec<u8>> {
+    /// What section 7 says of the header's fields in a block of `size` bytes, in a run that has a prediction or none.
+    fn check(&self, size: usize, has_prediction: bool, features: Features) -> Result<()> {
         check((1..=MAX_ELEMENTS).contains(&self.n_elements), "N_Elements")?;
         check(self.size() == size as u64, "a block has another size than its run says")?;
-        self.check_coding()?;
-        check(prediction.is_some() || !self.predicted, "a block with Prediction 1 in a run with Prediction 0")?;
-        check(self.predicted || self.base_crc == 0, "Base_CRC of a block with Prediction 0")?;
+        self.check_coding(features)?;
+        check(has_prediction || !self.predicted, "a block with Prediction 1 in a run with Prediction 0")?;
+        check(self.predicted || self.base_crc == 0, "Base_CRC of a block with Prediction 0")
+    }
+
+    /// Takes the payload; the block's bytes, which have to be `size`. `prediction` (of as many bytes) is None in a run of Prediction 0.
+    pub fn decode(&self, input: &mut Reader<'_>, size: usize, prediction: Option<Prediction<'_>>, features: Features) -> Result<Vec<u8>> {
+        self.check(size, prediction.is_some(), features)?;
         let prediction = prediction.filter(|_| self.predicted);
         if let Some(Prediction { bytes, if_wrong }) = prediction {
             ensure(crc32c(bytes) == self.base_crc, if_wrong, "Base_CRC: the prediction has other bytes")?;
@@ -97,7 +109,7 @@ impl Header {
     }
 
     fn n_classes(&self) -> usize {
-        usize::from(self.grouping & 7) + 1
+        usize::from(self.grouping & 7 | self.grouping >> 7 << 3) + 1
     }
 
     fn is_sparse(&self) -> bool {
@@ -109,7 +121,10 @@ impl Header {
     }
 
     /// What sections 7.1 to 7.4 and 7.6 say of the header's fields.
-    fn check_coding(&self) -> Result<()> {
+    fn check_coding(&self, features: Features) -> Result<()> {
+        check(self.joint == 0 || features.joint(), "Joint planes without the feature bit Joint")?;
+        check(self.layout != Layout::Quantised || features.quantised(), "a quantised block without the feature bit Quantised")?;
+        check(self.grouping == 0 || features.base() || features.own(), "Grouping without the feature bits Base and Own")?;
         if self.layout == Layout::Stored {
             check(u64::from(self.payload_size) == self.size(), "Payload_Size of a stored block")?;
             check(!self.subtract && !self.predicted, "Residual or Prediction of a stored block")?;
@@ -128,7 +143,7 @@ impl Header {
         }
         check(self.n_natural() < self.width, "Natural is not less than the width")?;
         check(self.n_natural() == 0 || (self.n_classes() > 1 && !self.is_sparse()), "Natural with one class, or with Sparse")?;
-        check(self.n_classes() == 1 || self.predicted, "classes without a prediction")
+        check(self.grouping == 0 || self.predicted, "Grouping without a prediction")
     }
 
     /// Section 7.2: elements from residuals.
@@ -272,7 +287,7 @@ pub fn decode_array(coded: &[u8], size: usize, run: u32, prediction: Option<&[u8
         let expected = left.min(*block_size.get_or_insert(usize::try_from(header.size()).unwrap_or(left)));
         let bytes = prediction.map(|prediction| &prediction[array.len()..array.len() + expected]);
         let prediction = bytes.map(|bytes| Prediction { bytes, if_wrong: Status::BaseWrong });
-        array.extend(header.decode(&mut input, expected, prediction)?);
+        array.extend(header.decode(&mut input, expected, prediction, Features::ALL)?);
     }
     check(array.len() == size && input.is_at_end(), "the blocks of an array do not end with it")?;
     Ok(array)

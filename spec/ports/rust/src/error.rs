@@ -78,3 +78,7 @@ pub(crate) fn check(rule: bool, what: &'static str) -> Result<()> {
 pub(crate) fn corrupt(what: &'static str) -> Error {
     Error { status: Status::Corrupt, what }
 }
+
+pub(crate) fn unsupported(what: &'static str) -> Error {
+    Error { status: Status::Unsupported, what }
+}

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 const MAX_LENGTH: u32 = 15; // of a code
 const MAX_NESTING: u32 = 3; // of masks within masks
+const NESTED_MODES: u8 = 20; // of masks: two for each frozen tree
 
 /// A list of `n` bytes, with its Mode byte.
 pub(crate) fn list(input: &mut Reader<'_>, n: usize) -> Result<Vec<u8>> {
@@ -58,11 +59,53 @@ pub(crate) fn mask<'a>(input: &mut Reader<'a>, n: usize, nesting: u32) -> Result
     if mode == 0 {
         return Bits::raw(input, n);
     }
-    let level = usize::from((mode - 1) >> 1);
-    let tree = FROZEN.get(level).ok_or_else(|| corrupt("Mode of a mask"))?;
-    let mut bytes = tree.list(input, bytes_of_bits(n), nesting + 1)?;
+    if mode > NESTED_MODES {
+        check(nesting == 0 && mode <= 64, "Mode of a mask")?;
+        let gap = mode - NESTED_MODES - 1;
+        return gaps(input, n, u32::from(gap >> 1), gap & 1 == 1);
+    }
+    let mut bytes = FROZEN[usize::from((mode - 1) >> 1)].list(input, bytes_of_bits(n), nesting + 1)?;
     if mode % 2 == 0 {
         bytes.iter_mut().for_each(|byte| *byte = !*byte); // Polarity 1
+    }
+    Bits::new(Cow::Owned(bytes), n)
+}
+
+/// Section 8.3: `n` bits that are zero (with `inverted` one), but for those at some positions, which are told by the gaps between them: each in `s`
+/// low bits, and what is above these as a number of zeros.
+fn gaps<'a>(input: &mut Reader<'a>, n: usize, s: u32, inverted: bool) -> Result<Bits<'a>> {
+    let count = input.take(3)?;
+    let count = usize::from(count[0]) | usize::from(count[1]) << 8 | usize::from(count[2]) << 16;
+    check((1..=n).contains(&count), "K of a mask")?;
+    let low = Bits::raw(input, count * s as usize)?;
+    let mut bytes = vec![0; bytes_of_bits(n)];
+    let (mut quotients, mut bit) = (0, 8); // a byte of Quotients, and which of its bits is next
+    let mut position = 0; // the least that the next one may have
+    for j in 0..count {
+        let mut gap = (0..s).fold(0, |gap, i| gap | usize::from(low.get(j * s as usize + i as usize)) << i);
+        loop {
+            if bit == 8 {
+                quotients = input.u8()?;
+                bit = 0;
+            }
+            bit += 1;
+            if quotients >> (bit - 1) & 1 == 1 {
+                break;
+            }
+            gap += 1 << s;
+            check(gap < n, "a gap of a mask")?; // so this comes to an end, with all that are told
+        }
+        position += gap;
+        check(position < n, "a position of a mask")?;
+        bytes[position / 8] |= 1 << (position % 8);
+        position += 1;
+    }
+    check(bit == 8 || quotients >> bit == 0, "unused bits of a list of bits are not zero")?;
+    if inverted {
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        if let (Some(last), true) = (bytes.last_mut(), n % 8 != 0) {
+            *last &= (1 << (n % 8)) - 1;
+        }
     }
     Bits::new(Cow::Owned(bytes), n)
 }

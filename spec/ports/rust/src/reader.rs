@@ -1,6 +1,6 @@
-//! Section 2: fields, little-endian, at any offset.
+//! Section 2: fields, little-endian, at any offset, and varints.
 
-use crate::error::{Error, Result, Status};
+use crate::error::{check, Error, Result, Status};
 
 /// Takes fields from the front of some bytes. `position` never exceeds their number.
 pub(crate) struct Reader<'a> {
@@ -68,5 +68,27 @@ impl<'a> Reader<'a> {
 
     pub fn i64(&mut self) -> Result<i64> {
         Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    /// A varint: seven bits a byte, the least first; bit 7 says that another byte follows. In its shortest form, and below 2^64.
+    pub fn varint(&mut self) -> Result<u64> {
+        let mut value = 0;
+        for shift in (0..70).step_by(7) {
+            let byte = self.u8()?;
+            check(shift < 63 || byte <= 1, "a varint is not below 2^64")?;
+            value |= u64::from(byte & 127) << shift;
+            if byte < 128 {
+                check(byte != 0 || shift == 0, "a varint is not in its shortest form")?;
+                break;
+            }
+        }
+        Ok(value)
+    }
+
+    /// A varint that is at most `max`.
+    pub fn up_to(&mut self, max: u64, what: &'static str) -> Result<u64> {
+        let value = self.varint()?;
+        check(value <= max, what)?;
+        Ok(value)
     }
 }

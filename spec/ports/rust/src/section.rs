@@ -1,70 +1,136 @@
 //! Sections 4 and 5: File_Header, Section_Header, the bodies of FILE and RUN.
 
-use crate::error::{check, corrupt, ensure, Error, Result, Status};
+use crate::error::{check, corrupt, ensure, unsupported, Result, Status};
 use crate::hash::crc32c;
 use crate::reader::Reader;
+use crate::snapshot::File;
 use crate::Limits;
 use std::collections::HashSet;
+use std::mem::size_of;
 
 pub(crate) const FILE_HEADER_SIZE: usize = 80;
-pub(crate) const MAGIC: [u8; 8] = [0x8C, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A];
-const VERSION: [u8; 2] = [0, 4];
-const MAX_SIZE: u64 = i64::MAX as u64; // of files and runs
-const UNKNOWN_SIZE: u64 = u64::MAX;
+pub(crate) const MAGIC: [u8; 8] = [0x83, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A];
+const DRAFT_MAGIC: [u8; 8] = [0x8C, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A];
+pub(crate) const FORMAT_MAJOR: u8 = 1;
+const MAX_SIZE: u64 = i64::MAX as u64; // of files, tensors and runs
+
+/// Section 4, Incompatible: what a file may use.
+#[derive(Clone, Copy)]
+pub(crate) struct Features(u64);
+
+impl Features {
+    /// What bare blocks in memory may use.
+    pub const ALL: Features = Features(31);
+
+    pub fn joint(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub fn base(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    pub fn own(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    pub fn quantised(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    pub fn grouped(self) -> bool {
+        self.0 & 16 != 0
+    }
+}
 
 /// Section 4.
 pub(crate) struct FileHeader {
-    pub sequential: bool,
+    pub features: Features,
     pub base_identity: Option<[u8; 32]>,
     pub chain_depth: u32,
 }
 
 impl FileHeader {
-    /// Takes it from the front of the file. The checks are in the order of section 4.
-    pub fn read(input: &mut Reader<'_>) -> Result<FileHeader> {
-        ensure(input.left() >= 8 && input.array()? == MAGIC, Status::NotLmc, "this is no LMC file")?;
-        ensure([input.u8()?, input.u8()?] == VERSION, Status::Version, "not version 0.4 of the format")?;
-        let rest: [u8; FILE_HEADER_SIZE - 14] = input.array()?;
-        let bytes = [&MAGIC[..], &VERSION, &rest].concat();
-        ensure(crc32c(&bytes) == input.u32()?, Status::Checksum, "Header_CRC of the file")?;
+    /// Takes it from the front of the file. The checks are in the order of section 4. Format_Minor decides nothing.
+    pub fn read(file: &[u8]) -> Result<FileHeader> {
+        let mut input = Reader::of_file(file);
+        let magic = if file.len() < 8 { [0; 8] } else { input.array()? };
+        ensure(magic != DRAFT_MAGIC, Status::Version, "a draft of the format, older than 1.0")?;
+        ensure(magic == MAGIC, Status::NotLmc, "this is no LMC file")?;
+        ensure(input.u8()? == FORMAT_MAJOR, Status::Version, "not version 1 of the format")?;
+        let (_minor, header_size, flags, incompatible, _compatible) = (input.u8()?, input.u16()?, input.u32()?, input.u64()?, input.u64()?);
+        let (base_identity, chain_depth, reserved): ([u8; 32], u32, u64) = (input.array()?, input.u32()?, input.u64()?);
+        let crc = crc32c(&file[..input.position]);
+        ensure(crc == input.u32()?, Status::Checksum, "Header_CRC of the file")?;
 
-        let mut fields = Reader::of_file(&rest);
-        check(usize::from(fields.u16()?) == FILE_HEADER_SIZE, "Header_Size")?;
-        let (flags, incompatible, _compatible) = (fields.u32()?, fields.u64()?, fields.u64()?);
-        ensure(incompatible == 0, Status::Unsupported, "Incompatible feature bits")?;
-        let (base_identity, chain_depth, reserved): ([u8; 32], u32, u64) = (fields.array()?, fields.u32()?, fields.u64()?);
-        ensure(flags >> 1 == 0 && reserved == 0, Status::Unsupported, "reserved bits of the file header")?;
+        check(usize::from(header_size) == FILE_HEADER_SIZE, "Header_Size")?;
+        let features = Features(incompatible);
+        ensure(incompatible & !Features::ALL.0 == 0, Status::Unsupported, "Incompatible feature bits")?;
+        ensure(flags == 0 && reserved == 0, Status::Unsupported, "reserved bits of the file header")?;
         let has_base = base_identity != [0; 32];
         check(has_base == (chain_depth != 0), "Chain_Depth without Base_Identity, or the other way round")?;
-        Ok(FileHeader { sequential: flags & 1 == 1, base_identity: if has_base { Some(base_identity) } else { None }, chain_depth })
+        check(has_base == features.base(), "the feature bit Base without Base_Identity, or the other way round")?;
+        Ok(FileHeader { features, base_identity: if has_base { Some(base_identity) } else { None }, chain_depth })
     }
 }
 
-/// A section as it stands in the file: where, all of its bytes, and its body.
+/// Kind of a section.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SectionKind {
+    File,
+    Run,
+    Index,
+    /// One that a decoder need not know (section 5.3).
+    Ancillary([u8; 4]),
+}
+
+/// A section as it stands in the file: where, its header, and its body.
 pub(crate) struct Section<'a> {
     pub offset: usize,
-    pub kind: [u8; 4],
+    pub kind: SectionKind,
     pub number: u32,
-    pub whole: &'a [u8],
+    pub header: &'a [u8],
     pub body: &'a [u8],
 }
 
 impl<'a> Section<'a> {
-    /// Takes the next section from `file`, whose CRCs are right then. Whether Kind and Number are the right ones is for the caller to check.
-    pub fn read(input: &mut Reader<'a>, file: &'a [u8], limits: &Limits) -> Result<Section<'a>> {
+    /// Takes the next section, whose CRCs are right then. Whether Kind and Number are the right ones is for the caller to check.
+    pub fn read(input: &mut Reader<'a>, limits: &Limits) -> Result<Section<'a>> {
         let offset = input.position;
-        let head: [u8; 16] = input.array()?;
-        let (head_crc, body_crc) = (input.u32()?, input.u32()?);
-        ensure(crc32c(&head) == head_crc, Status::Checksum, "Head_CRC of a section")?;
-        let mut fields = Reader::of_file(&head);
-        let (kind, number, size) = (fields.array()?, fields.u32()?, fields.u64()?);
-        check(matches!(&kind, b"FILE" | b"RUN " | b"INDX"), "Kind of a section")?;
+        let header = input.take(24)?;
+        let mut fields = Reader::of_file(header);
+        let (kind, number, size): ([u8; 4], u32, u64) = (fields.array()?, fields.u32()?, fields.u64()?);
+        let (head_crc, body_crc) = (fields.u32()?, fields.u32()?);
+        ensure(crc32c(&header[..16]) == head_crc, Status::Checksum, "Head_CRC of a section")?;
+        let plain = kind.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b' ');
+        check(plain && kind[0].is_ascii_alphabetic(), "Kind of a section")?;
+        let kind = match &kind {
+            b"FILE" => SectionKind::File,
+            b"RUN " => SectionKind::Run,
+            b"INDX" => SectionKind::Index,
+            _ if kind[0].is_ascii_lowercase() => SectionKind::Ancillary(kind),
+            _ => return Err(unsupported("a critical section of an unknown kind")),
+        };
         check(size <= 1 << 40, "Body_Size is over 2^40")?;
         ensure(size <= limits.section, Status::Limit, "Body_Size is more than the caller allows")?;
         let body = input.take_u64(size)?;
         ensure(crc32c(body) == body_crc, Status::Checksum, "Body_CRC of a section")?;
-        Ok(Section { offset, kind, number, whole: &file[offset..input.position], body })
+        Ok(Section { offset, kind, number, header, body })
     }
+}
+
+/// Section 5.4: what follows the last field of a body. This decoder knows no extension record, so it skips them, unless they are critical.
+pub(crate) fn skip_extensions(body: &mut Reader<'_>) -> Result<()> {
+    let mut last = None;
+    while !body.is_at_end() {
+        let tag = body.varint()?;
+        check(last < Some(tag), "Tags of extension records do not ascend")?;
+        last = Some(tag);
+        let size = body.varint()?;
+        body.take_u64(size)?;
+        ensure(tag & 1 == 0, Status::Unsupported, "a critical extension record")?;
+    }
+    Ok(())
 }
 
 /// Of a source file.
@@ -106,81 +172,108 @@ pub struct Tensor {
     pub identity: [u8; 32],
 }
 
-impl Tensor {
-    /// The product of shape and bits is 8 * size, if the dtype is one of the table.
-    pub(crate) fn has_size_of_shape(&self) -> bool {
-        let bits = match &self.dtype[..] {
-            b"F4" => 4,
-            b"F6_E2M3" | b"F6_E3M2" => 6,
-            b"BOOL" | b"U8" | b"I8" | b"F8_E5M2" | b"F8_E4M3" | b"F8_E8M0" | b"F8_E4M3FNUZ" | b"F8_E5M2FNUZ" => 8,
-            b"I16" | b"U16" | b"F16" | b"BF16" => 16,
-            b"I32" | b"U32" | b"F32" => 32,
-            b"C64" | b"F64" | b"I64" | b"U64" => 64,
-            _ => return true,
-        };
-        let product = self.shape.iter().try_fold(bits, |product: u128, &extent| product.checked_mul(u128::from(extent)));
-        // a zero makes the product zero, however large the others are
-        let product = if self.shape.contains(&0) { Some(0) } else { product };
-        product == Some(8 * u128::from(self.size))
+/// The dtypes that have a number, which counts from 1, with the bits of an element.
+const DTYPES: [(&[u8], u8); 22] = [
+    (b"BOOL", 8),
+    (b"U8", 8),
+    (b"I8", 8),
+    (b"F8_E5M2", 8),
+    (b"F8_E4M3", 8),
+    (b"F8_E8M0", 8),
+    (b"F8_E4M3FNUZ", 8),
+    (b"F8_E5M2FNUZ", 8),
+    (b"F4", 4),
+    (b"F6_E2M3", 6),
+    (b"F6_E3M2", 6),
+    (b"I16", 16),
+    (b"U16", 16),
+    (b"F16", 16),
+    (b"BF16", 16),
+    (b"I32", 32),
+    (b"U32", 32),
+    (b"F32", 32),
+    (b"C64", 64),
+    (b"F64", 64),
+    (b"I64", 64),
+    (b"U64", 64),
+];
+
+/// Of a dtype that has a number.
+pub(crate) fn bits_of_dtype(dtype: &[u8]) -> Option<u8> {
+    DTYPES.iter().find(|(name, _)| *name == dtype).map(|(_, bits)| *bits)
+}
+
+/// The bytes of that many bits by that shape: a whole number below 2^63, in exact arithmetic.
+pub(crate) fn size_of_shape(bits: u8, shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0); // however large the others are
     }
+    let bits = shape.iter().try_fold(u128::from(bits), |product, &extent| product.checked_mul(u128::from(extent)))?;
+    u64::try_from(bits / 8).ok().filter(|&size| bits % 8 == 0 && size <= MAX_SIZE)
 }
 
-/// Section 5.1: the body of a FILE.
-pub(crate) struct FileBody {
-    pub size: Option<u64>, // if it is known
-    pub kind: Kind,
-    pub mode: Option<u32>,
-    pub mtime: Option<(i64, u32)>,
-    pub path: Vec<u8>,
-    pub tensors: Vec<Tensor>, // their identities are not known yet
-}
+/// A file as its entry describes it: without data and identities. The size, if it is known.
+pub(crate) type FileEntry = (File, Option<u64>);
 
-impl FileBody {
-    pub fn read(body: &[u8]) -> Result<FileBody> {
-        let mut input = Reader::of_part(body, "the body of a FILE ends early");
-        let size = input.u64()?;
-        check(size <= MAX_SIZE || size == UNKNOWN_SIZE, "File_Size")?;
-        let kind = match input.u8()? {
-            0 => Kind::Regular,
-            1 => Kind::Directory,
-            _ => return Err(Error { status: Status::Unsupported, what: "File_Kind" }),
-        };
-        let (attributes, reserved) = (input.u8()?, input.u16()?);
-        ensure(attributes >> 2 == 0 && reserved == 0, Status::Unsupported, "reserved bits of a FILE")?;
-        let (has_mode, has_mtime) = (attributes & 1 != 0, attributes & 2 != 0);
-        let mode = input.u32()?;
-        check(mode <= if has_mode { 0o7777 } else { 0 }, "Mode")?;
-        let (seconds, nanoseconds) = (input.i64()?, input.u32()?);
-        check(if has_mtime { nanoseconds <= 999_999_999 } else { seconds == 0 && nanoseconds == 0 }, "Mtime")?;
-        let (path_size, n_tensors) = (input.u32()?, input.u32()?);
-        check(path_size <= 65_535, "Path_Size")?;
-        check(n_tensors <= 1 << 28, "N_Tensors")?;
-        match kind {
-            Kind::Directory => check(size == 0 && n_tensors == 0, "a directory with a size or tensors")?,
-            Kind::Regular => check(size != UNKNOWN_SIZE || n_tensors == 0, "tensors in a file of unknown size")?,
-        }
-        let path = input.take(path_size as usize)?;
-        check_path(path)?;
-
-        let (mut tensors, mut names, mut end) = (Vec::new(), HashSet::new(), 0);
+/// Section 5.1: the body of a FILE. `memory` is what tables may take yet.
+pub(crate) fn read_files(body: &[u8], features: Features, memory: &mut u64) -> Result<Vec<FileEntry>> {
+    let mut input = Reader::of_part(body, "the body of a FILE ends early");
+    let n_files = input.up_to(1 << 28, "N_Files")?;
+    check(n_files != 0, "N_Files is 0")?;
+    check(n_files == 1 || features.grouped(), "several files in a section, without the feature bit Grouped")?;
+    let mut charge = |size: usize| {
+        let left = memory.checked_sub(size as u64);
+        ensure(left.is_some(), Status::Limit, "the tables of files and tensors need more memory than the caller allows")?;
+        *memory = left.unwrap_or(0);
+        Ok(())
+    };
+    let (mut files, mut tensors, mut counts): (Vec<FileEntry>, Vec<Tensor>, Vec<usize>) = Default::default();
+    for _ in 0..n_files {
+        let path_before = files.last().map_or(&[][..], |(file, _)| &file.path);
+        let (file, size, n_tensors) = read_file(&mut input, path_before)?;
+        check(size.is_some() || n_files == 1, "a file of unknown size beside others in its section")?;
+        charge(size_of::<FileEntry>() + file.path.len())?;
+        let (first, mut end) = (tensors.len(), 0);
         for _ in 0..n_tensors {
-            let tensor = read_tensor(&mut input)?;
-            check(tensor.offset >= end, "tensors overlap, or are not sorted")?;
-            let tensor_end = tensor.offset.checked_add(tensor.size).filter(|&end| end <= size);
+            let tensor = read_tensor(&mut input, &tensors, end)?;
+            let tensor_end = tensor.offset.checked_add(tensor.size).filter(|&end| size.map_or(false, |size| end <= size));
             end = tensor_end.ok_or_else(|| corrupt("a tensor is not within its file"))?;
-            check(names.insert(tensor.name.clone()), "two tensors of a file have the same Name")?;
+            charge(size_of::<Tensor>() + tensor.name.len() + tensor.dtype.len() + tensor.shape.len() * size_of::<u64>())?;
             tensors.push(tensor);
         }
-        check(input.is_at_end(), "the body of a FILE is too long")?;
-        Ok(FileBody {
-            size: if size == UNKNOWN_SIZE { None } else { Some(size) },
-            kind,
-            mode: if has_mode { Some(mode) } else { None },
-            mtime: if has_mtime { Some((seconds, nanoseconds)) } else { None },
-            path: path.to_vec(),
-            tensors,
-        })
+        let names: HashSet<&[u8]> = tensors[first..].iter().map(|tensor| &tensor.name[..]).collect();
+        check(names.len() == tensors.len() - first, "two tensors of a file have the same Name")?;
+        counts.push(tensors.len() - first);
+        files.push((file, size));
     }
+    skip_extensions(&mut input)?;
+    let mut tensors = tensors.into_iter();
+    for ((file, _), count) in files.iter_mut().zip(counts) {
+        file.tensors = tensors.by_ref().take(count).collect();
+    }
+    Ok(files)
+}
+
+/// A file entry, up to its N_Tensors: the file, its size, and that number.
+fn read_file(input: &mut Reader<'_>, path_before: &[u8]) -> Result<(File, Option<u64>, u64)> {
+    let form = input.u8()?;
+    ensure(form >> 4 == 0, Status::Unsupported, "reserved bits of a file entry")?;
+    let (is_directory, has_mode, has_mtime, is_unknown) = (form & 1 != 0, form & 2 != 0, form & 4 != 0, form & 8 != 0);
+    check(!(is_directory && is_unknown), "a directory of unknown size")?;
+    let prefix = usize::from(input.u8()?);
+    let prefix = path_before.get(..prefix).ok_or_else(|| corrupt("Path_Prefix is more than the path before"))?;
+    let rest_size = input.up_to(65_535 - prefix.len() as u64, "a Path is too long")?;
+    let path = [prefix, input.take_u64(rest_size)?].concat();
+    check_path(&path)?;
+    let has_size = !is_directory && !is_unknown;
+    let size = if has_size { input.up_to(MAX_SIZE, "File_Size")? } else { 0 };
+    let mode = if has_mode { Some(input.up_to(0o7777, "Mode")? as u32) } else { None };
+    let mtime = if has_mtime { Some((input.i64()?, input.u32()?)) } else { None };
+    check(mtime.map_or(true, |(_, nanoseconds)| nanoseconds <= 999_999_999), "Mtime_Nanoseconds")?;
+    let n_tensors = if has_size { input.up_to(1 << 28, "N_Tensors")? } else { 0 };
+    let kind = if is_directory { Kind::Directory } else { Kind::Regular };
+    let file = File { path, kind, mode, mtime, data: Vec::new(), tensors: Vec::new(), identity: None };
+    Ok((file, if is_unknown { None } else { Some(size) }, n_tensors))
 }
 
 /// Relative and plain; or empty (whether that is allowed, the other files tell).
@@ -190,20 +283,64 @@ fn check_path(path: &[u8]) -> Result<()> {
     check(path.is_empty() || components.all(|part| !matches!(part, b"" | b"." | b"..")), "Path has a component that is empty, . or ..")
 }
 
-fn read_tensor(input: &mut Reader<'_>) -> Result<Tensor> {
-    let (offset, size, name_size) = (input.u64()?, input.u64()?, input.u32()?);
-    let (dtype_size, rank, generation, measure) = (input.u8()?, input.u8()?, input.u8()?, input.u8()?);
-    check(name_size <= 65_535, "Name_Size")?;
-    check((1..=32).contains(&dtype_size), "Dtype_Size")?;
+/// A tensor entry, of which `before` are those that came before in the section. In its file, the one before it ends at `end`.
+fn read_tensor(input: &mut Reader<'_>, before: &[Tensor], end: u64) -> Result<Tensor> {
+    let form = input.u8()?;
+    ensure(form >> 3 == 0, Status::Unsupported, "reserved bits of a tensor entry")?;
+    let (is_like, has_gap, has_loss) = (form & 1 != 0, form & 2 != 0, form & 4 != 0);
+    let back = input.up_to(before.len() as u64, "Back goes behind the first tensor entry")? as usize;
+    let reference = if back == 0 { None } else { Some(&before[before.len() - back]) };
+
+    let (mut prefix, mut suffix) = (&[][..], &[][..]);
+    if let Some(Tensor { name, .. }) = reference {
+        let (prefix_size, suffix_size) = (usize::from(input.u8()?), usize::from(input.u8()?));
+        check(prefix_size + suffix_size <= name.len(), "Prefix and Suffix are more than the Name that they are of")?;
+        prefix = &name[..prefix_size];
+        suffix = &name[name.len() - suffix_size..];
+    }
+    let middle_size = input.up_to(65_535 - (prefix.len() + suffix.len()) as u64, "a Name is too long")?;
+    let name = [prefix, input.take_u64(middle_size)?, suffix].concat();
+    check(!name.contains(&0), "Name has a zero byte")?;
+
+    let gap = if has_gap { input.varint()? } else { 0 };
+    check(!has_gap || gap != 0, "Gap is 0")?;
+    let offset = end.checked_add(gap).ok_or_else(|| corrupt("Gap of a tensor"))?;
+
+    let (dtype, shape, size) = match reference {
+        Some(Tensor { dtype, shape, size, .. }) if is_like => (dtype.clone(), shape.clone(), *size),
+        _ if is_like => return Err(corrupt("Like without a reference")),
+        _ => read_type(input)?,
+    };
+    let mut loss = Loss::default();
+    if has_loss {
+        loss = Loss { generation: input.u8()?, measure: input.u8()?, error: input.u32()? };
+        check(loss.generation != 0 && (1..=3).contains(&loss.measure), "Generation or Measure of a tensor")?;
+    }
+    Ok(Tensor { name, dtype, shape, offset, size, loss, identity: [0; 32] })
+}
+
+/// Dtype, Shape and Size of a tensor entry.
+fn read_type(input: &mut Reader<'_>) -> Result<(Vec<u8>, Vec<u64>, u64)> {
+    let number = usize::from(input.u8()?);
+    let (dtype, bits) = if number == 0 {
+        let size = input.u8()?;
+        check((1..=32).contains(&size), "Dtype_Size")?;
+        let dtype = input.take(usize::from(size))?;
+        check(!dtype.contains(&0), "Dtype has a zero byte")?;
+        check(bits_of_dtype(dtype).is_none(), "a Dtype that has a number is written as a string")?;
+        (dtype, None)
+    } else {
+        let (dtype, bits) = DTYPES.get(number - 1).ok_or_else(|| unsupported("number of a Dtype"))?;
+        (*dtype, Some(*bits))
+    };
+    let rank = input.u8()?;
     check(rank <= 32, "Rank")?;
-    check(measure <= 3 && (measure == 0) == (generation == 0), "Measure of a tensor")?;
-    let shape = (0..rank).map(|_| input.u64()).collect::<Result<_>>()?;
-    let (name, dtype) = (input.take(name_size as usize)?.to_vec(), input.take(usize::from(dtype_size))?.to_vec());
-    check(!name.contains(&0) && !dtype.contains(&0), "Name or Dtype has a zero byte")?;
-    let error = if generation == 0 { 0 } else { input.u32()? };
-    let tensor = Tensor { name, dtype, shape, offset, size, loss: Loss { generation, measure, error }, identity: [0; 32] };
-    check(tensor.has_size_of_shape(), "Size of a tensor is not that of its Shape")?;
-    Ok(tensor)
+    let shape = (0..rank).map(|_| input.varint()).collect::<Result<Vec<u64>>>()?;
+    let size = match bits {
+        Some(bits) => size_of_shape(bits, &shape).ok_or_else(|| corrupt("Shape of a tensor"))?,
+        None => input.up_to(MAX_SIZE, "Size of a tensor")?,
+    };
+    Ok((dtype.to_vec(), shape, size))
 }
 
 /// Prediction of a RUN.
@@ -212,6 +349,7 @@ pub(crate) enum Source {
     Zero,
     Base,
     Own,
+    Text,
 }
 
 /// Conversion of a RUN: what becomes of the bytes that it refers to.
@@ -222,40 +360,43 @@ pub(crate) enum Conversion {
     F32ToF16,
 }
 
-/// Section 5.2.
-pub(crate) struct Segment {
-    pub file: u32,
-    pub base: Option<u32>, // number of an item or a file
-    pub offset: u64,
-    pub size: u64,
-    pub base_offset: u64,
-    /// Where the bytes that it refers to end: twice `size` further with a Conversion.
-    pub base_end: u64,
-}
-
 /// Section 5.2: the body of a RUN.
-pub(crate) struct RunBody {
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
     pub size: u64,
     pub block_size: usize,
     pub n_blocks: u32,
     pub source: Source,
     pub conversion: Conversion,
-    pub segments: Vec<Segment>,
+    rest: &'a [u8], // the segments and extension records
 }
 
-impl RunBody {
-    /// Checks all that the body itself can tell.
-    pub fn read(body: &[u8]) -> Result<RunBody> {
-        let unsupported = |what| Error { status: Status::Unsupported, what };
+/// Section 5.2.
+pub(crate) struct Segment {
+    pub size: u64,
+    pub reference: Option<Reference>,
+}
+
+/// What the prediction of a segment is made of: of which item or file, and the first and last byte of it (twice `size` of them with a Conversion).
+pub(crate) struct Reference {
+    pub number: u32,
+    pub start: u64,
+    pub end: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Reads all but the segments.
+    pub fn read(body: &'a [u8], features: Features) -> Result<Run<'a>> {
         let mut input = Reader::of_part(body, "the body of a RUN ends early");
-        let size = input.u64()?;
-        check((1..=MAX_SIZE).contains(&size), "Run_Size")?;
+        let size = input.up_to(MAX_SIZE, "Run_Size")?;
+        check(size != 0, "Run_Size is 0")?;
         let log2_block_size = input.u8()?;
         check((14..=23).contains(&log2_block_size), "Log2_Block_Size")?;
         let source = match input.u8()? {
             0 => Source::Zero,
             1 => Source::Base,
             2 => Source::Own,
+            3 => Source::Text,
             _ => return Err(unsupported("Prediction of a RUN")),
         };
         let conversion = match input.u8()? {
@@ -264,28 +405,60 @@ impl RunBody {
             2 if source == Source::Own => Conversion::F32ToF16,
             _ => return Err(unsupported("Conversion of a RUN")),
         };
-        ensure(input.u8()? == 0, Status::Unsupported, "reserved field of a RUN")?;
+        check(source != Source::Base || features.base(), "Prediction 1 in a file without a base")?;
+        check(source != Source::Own || features.own(), "Prediction 2 without the feature bit Own")?;
         let n_blocks = ((size - 1) >> log2_block_size) + 1;
         let n_blocks = u32::try_from(n_blocks).map_err(|_| corrupt("a run has more than 2^32 - 1 blocks"))?;
-        let n_segments = input.u32()?;
-        check((1..=1 << 24).contains(&n_segments), "N_Segments")?;
-
-        let (mut segments, mut sum) = (Vec::new(), 0u64);
-        for _ in 0..n_segments {
-            let (file, base, offset, size, base_offset) = (input.u32()?, input.u32()?, input.u64()?, input.u64()?, input.u64()?);
-            check(size != 0, "a segment is empty")?;
-            sum = sum.checked_add(size).ok_or_else(|| corrupt("the segments of a run overflow"))?;
-            check(source != Source::Zero || base == 0, "Base of a segment in a run with Prediction 0")?;
-            check(base != 0 || base_offset == 0, "Base_Offset of a segment without Base")?;
-            let factor = if conversion == Conversion::None { 1 } else { 2 };
-            check(size % factor == 0, "an odd segment in a run with a Conversion")?;
-            let base_size = if base == 0 { Some(0) } else { size.checked_mul(factor) };
-            let base_end = base_size.and_then(|size| base_offset.checked_add(size));
-            let base_end = base_end.ok_or_else(|| corrupt("Base_Offset of a segment"))?;
-            segments.push(Segment { file, base: base.checked_sub(1), offset, size, base_offset, base_end });
-        }
-        check(sum == size, "Run_Size is not the sum of the segments")?;
-        check(input.is_at_end(), "the body of a RUN is too long")?;
-        Ok(RunBody { size, block_size: 1 << log2_block_size, n_blocks, source, conversion, segments })
+        let rest = &body[input.position..];
+        Ok(Run { size, block_size: 1 << log2_block_size, n_blocks, source, conversion, rest })
     }
+
+    /// The last may be shorter.
+    pub fn size_of_block(&self, number: u32) -> usize {
+        let left = self.size - u64::from(number) * self.block_size as u64;
+        left.min(self.block_size as u64) as usize
+    }
+
+    /// Reads the segments and what follows them. The run starts at `start` of its stream, whose pieces end at `piece_ends`; `numbers` is how many
+    /// items or files there are to refer to.
+    pub fn segments(&self, start: u64, piece_ends: &[u64], numbers: u32) -> Result<Vec<Segment>> {
+        let mut input = Reader::of_part(self.rest, "the body of a RUN ends early");
+        let mut segments = Vec::new();
+        if self.source != Source::Zero {
+            let n_segments = input.up_to(1 << 24, "N_Segments")?;
+            check(n_segments != 0, "N_Segments is 0")?;
+            let factor = if self.conversion == Conversion::None { 1 } else { 2 };
+            let (mut left, mut number) = (self.size, -1);
+            for _ in 0..n_segments {
+                let mut size = input.varint()?;
+                if size == 0 {
+                    let at = start + (self.size - left);
+                    let end = piece_ends.get(piece_ends.partition_point(|&end| end <= at));
+                    size = end.ok_or_else(|| corrupt("a segment to the end of a piece, where none is known"))? - at;
+                }
+                left = left.checked_sub(size).ok_or_else(|| corrupt("the segments of a run are more than Run_Size"))?;
+                check(size % factor == 0, "an odd segment in a run with a Conversion")?;
+                let reference = match input.varint()?.checked_sub(1) {
+                    Some(code) => Some(read_reference(&mut input, code, &mut number, numbers, size, factor)?),
+                    None => None,
+                };
+                segments.push(Segment { size, reference });
+            }
+            check(left == 0, "the segments of a run are less than Run_Size")?;
+        }
+        skip_extensions(&mut input)?;
+        Ok(segments)
+    }
+}
+
+/// Reference, less 1, is `code`. `number` is that of the last reference of the run, -1 before the first.
+fn read_reference(input: &mut Reader<'_>, code: u64, number: &mut i64, numbers: u32, size: u64, factor: u64) -> Result<Reference> {
+    let zigzag = code >> 1;
+    let step = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64); // of at most 62 bits: the sum is exact
+    *number += 1 + step;
+    check((0..i64::from(numbers)).contains(number), "a segment refers to an item or file that is not there")?;
+    let start = if code & 1 == 1 { input.varint()? } else { 0 };
+    check(code & 1 == 0 || start != 0, "Offset of a segment is 0")?;
+    let end = size.checked_mul(factor).and_then(|size| start.checked_add(size));
+    Ok(Reference { number: *number as u32, start, end: end.ok_or_else(|| corrupt("Offset of a segment"))? })
 }

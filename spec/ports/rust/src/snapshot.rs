@@ -1,14 +1,16 @@
-//! Sections 3, 6, 9 and 10: a whole file, from front to back.
+//! Sections 5.2, 9 and 10: what the runs of a file decode to, identities, the index.
 
-use crate::base::{Base, Bases};
+use crate::base::{Base, Bases, Items};
 use crate::block::{Header, Prediction};
-use crate::error::{check, corrupt, ensure, Result, Status};
-use crate::hash::{crc32c, sha256};
+use crate::error::{check, Result, Status};
+use crate::hash::{crc32c, crc64, sha256};
+use crate::layout::{self, Content, Layout, PlacedRun, PlacedSection, Stream};
 use crate::quantised::{f32_to_bf16, f32_to_f16};
 use crate::reader::Reader;
-use crate::section::{Conversion, FileBody, FileHeader, Kind, RunBody, Section, Segment, Source, Tensor};
+use crate::section::{skip_extensions, Conversion, Features, FileHeader, Kind, Reference, Run, Segment, Source, Tensor, FILE_HEADER_SIZE};
+use crate::text::Text;
 use crate::Limits;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Of a tensor, a file or a snapshot (sections 9.2 and 9.3).
@@ -55,26 +57,39 @@ pub struct Item<'a> {
     pub name: &'a [u8],
     /// Section 9.2.
     pub identity: &'a Identity,
-    /// Its content.
-    pub bytes: &'a [u8],
+    /// Number of the file that it is, or is in.
+    pub file: usize,
+    /// First byte within that.
+    pub offset: u64,
+    /// Bytes; None: to the end of the file.
+    size: Option<u64>,
 }
 
-impl File {
-    /// Gives the file and its tensors their identities. The tensors are within the file.
-    pub(crate) fn identify(&mut self) {
-        for tensor in &mut self.tensors {
-            let bytes = &self.data[tensor.offset as usize..][..tensor.size as usize];
-            tensor.identity = identity_of(&tensor.dtype, &tensor.shape, bytes);
-        }
-        let whole = identity_of(b"U8", &[self.data.len() as u64], if self.tensors.is_empty() { &self.data } else { &[] });
-        self.identity = if self.tensors.is_empty() { Some(whole) } else { None };
+impl Item<'_> {
+    /// Its bytes within those of its file.
+    pub(crate) fn range(&self, file_size: usize) -> Range<usize> {
+        let start = self.offset as usize;
+        start..self.size.map_or(file_size, |size| start + size as usize)
     }
 }
 
-/// Section 9.2.
-fn identity_of(dtype: &[u8], shape: &[u64], bytes: &[u8]) -> Identity {
-    let mut text = b"LMC tensor 1\0".to_vec();
-    bytes.chunks(262_144).for_each(|leaf| text.extend(crc32c(leaf).to_le_bytes()));
+impl File {
+    /// Gives the file and its tensors the identities that they have with those bytes, within which the tensors are.
+    pub(crate) fn identify(&mut self, data: &[u8]) {
+        for tensor in &mut self.tensors {
+            let bytes = &data[tensor.offset as usize..][..tensor.size as usize];
+            tensor.identity = identity_of(0, &tensor.dtype, &tensor.shape, bytes);
+        }
+        let kind = if self.kind == Kind::Directory { 2 } else { 1 };
+        self.identity = if self.tensors.is_empty() { Some(identity_of(kind, b"U8", &[data.len() as u64], data)) } else { None };
+    }
+}
+
+/// Section 9.2. Type is 0 for a tensor, 1 for a file without tensors, 2 for a directory.
+fn identity_of(kind: u8, dtype: &[u8], shape: &[u64], bytes: &[u8]) -> Identity {
+    let mut text = b"LMC tensor 2\0".to_vec();
+    text.push(kind);
+    bytes.chunks(262_144).for_each(|leaf| text.extend(crc64(leaf).to_le_bytes()));
     text.push(dtype.len() as u8);
     text.extend(dtype);
     text.push(shape.len() as u8);
@@ -83,32 +98,42 @@ fn identity_of(dtype: &[u8], shape: &[u64], bytes: &[u8]) -> Identity {
     sha256(&text)
 }
 
+/// Section 9.3: the items of files that know their identities, in the order in which a delta numbers them.
+pub(crate) fn items_of(files: &[File]) -> Vec<Item<'_>> {
+    let mut items = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        if let Some(identity) = &file.identity {
+            items.push(Item { name: &file.path, identity, file: number, offset: 0, size: None });
+        }
+        for Tensor { name, identity, offset, size, .. } in &file.tensors {
+            items.push(Item { name, identity, file: number, offset: *offset, size: Some(*size) });
+        }
+    }
+    items.sort_by_key(|item| (item.name, item.identity));
+    items
+}
+
+/// Section 9.3.
+pub(crate) fn snapshot_identity(items: &[Item<'_>]) -> Identity {
+    let mut text = b"LMC snapshot 2\0".to_vec();
+    for item in items {
+        text.extend((item.name.len() as u32).to_le_bytes());
+        text.extend(item.name);
+        text.extend(item.identity);
+    }
+    sha256(&text)
+}
+
 impl Snapshot {
     /// Section 9.3: the items, in the order in which a delta numbers them.
     pub fn items(&self) -> Vec<Item<'_>> {
-        let mut items = Vec::new();
-        for file in &self.files {
-            if let Some(identity) = &file.identity {
-                items.push(Item { name: &file.path, identity, bytes: &file.data });
-            }
-            for tensor in &file.tensors {
-                let bytes = &file.data[tensor.offset as usize..][..tensor.size as usize];
-                items.push(Item { name: &tensor.name, identity: &tensor.identity, bytes });
-            }
-        }
-        items.sort_by_key(|item| (item.name, item.identity));
-        items
+        items_of(&self.files)
     }
 
-    /// Section 9.3. The files know theirs.
-    pub(crate) fn identify(&mut self) {
-        let mut text = b"LMC snapshot 1\0".to_vec();
-        for item in self.items() {
-            text.extend((item.name.len() as u32).to_le_bytes());
-            text.extend(item.name);
-            text.extend(item.identity);
-        }
-        self.identity = sha256(&text);
+    /// The bytes of an item.
+    pub fn bytes_of(&self, item: &Item<'_>) -> &[u8] {
+        let data = &self.files[item.file].data;
+        &data[item.range(data.len())]
     }
 }
 
@@ -119,196 +144,164 @@ pub fn decode(file: &[u8], bases: &[Base], limits: &Limits) -> Result<Snapshot> 
 }
 
 pub(crate) fn decode_with(file: &[u8], bases: &mut Bases<'_>, limits: &Limits) -> Result<Snapshot> {
-    let mut input = Reader::of_file(file);
-    let header = FileHeader::read(&mut input)?;
-    let base = header.base_identity.map(|identity| bases.find(&identity, limits)).transpose()?;
-    let items = base.as_ref().map(|base| base.items());
-    let mut decoder = Decoder::new(header, items, limits);
-    loop {
-        let section = Section::read(&mut input, file, limits)?;
-        match &section.kind {
-            b"FILE" => decoder.file(section)?,
-            b"RUN " => decoder.run(section, &mut input)?,
-            _ => {
-                let (snapshot, entries) = decoder.finish()?;
-                check(section.number == 0, "Number of the INDX section")?;
-                let metadata = check_index(section.body, &snapshot, &entries)?;
-                check_trailer(&mut input, &section)?;
-                return Ok(Snapshot { metadata, ..snapshot });
+    let header = FileHeader::read(file)?;
+    if header.base_identity.is_some() {
+        bases.check_any()?; // what is missing is told whatever else is wrong
+    }
+    let Layout { header, sections, files, sizes, index } = layout::read(file, header, limits)?;
+    let FileHeader { features, base_identity, chain_depth } = header;
+    let items = base_identity.map(|identity| bases.find(&identity, &files, &sizes, limits)).transpose()?;
+    let plain = vec![Vec::new(); files.len()];
+    let mut decoder = Decoder { features, items, files, sizes, next: 0, plain, texts: HashMap::new() };
+    let mut n_files = 0; // described so far
+    for (_, content) in &sections {
+        match content {
+            Content::Stream(stream) => n_files = stream.files.end,
+            Content::Run(placed) => {
+                if let Content::Stream(stream) = &sections[placed.stream].1 {
+                    decoder.run(placed, stream, n_files, file)?;
+                }
             }
+            Content::Ancillary(_) => {}
         }
     }
-}
-
-/// What the index has to confirm: a section and, if it is a RUN, of each of its blocks the size and Header_CRC.
-struct Entry<'a> {
-    section: Section<'a>,
-    blocks: Vec<(u32, u32)>,
+    let mut files = decoder.files;
+    for file in &mut files {
+        let data = std::mem::take(&mut file.data);
+        file.identify(&data);
+        file.data = data;
+    }
+    let identity = snapshot_identity(&items_of(&files));
+    let mut snapshot = Snapshot { identity, base_identity, chain_depth, files, metadata: Vec::new() };
+    check_hashes(&sections, &snapshot)?;
+    snapshot.metadata = check_index(&file[..FILE_HEADER_SIZE], index.body, &snapshot, &sections)?;
+    Ok(snapshot)
 }
 
 struct Decoder<'a> {
-    header: FileHeader,
-    items: Option<Vec<Item<'a>>>, // of the base
-    limits: &'a Limits,
+    features: Features,
+    items: Option<Items<'a>>, // of the base
     files: Vec<File>,
-    decoded: u64,                // bytes of all files
-    expected: Option<u64>,       // File_Size of the latest file, if it is known
+    sizes: Vec<Option<u64>>,
+    next: usize,                 // the file that gets the next bytes, or one before it that has all of its own
     plain: Vec<Vec<Range<u64>>>, // of each file: what runs of another Prediction than 2 have restored, ascending and apart
-    paths: HashSet<Vec<u8>>,
-    entries: Vec<Entry<'a>>,
+    texts: HashMap<u32, Text>,   // by number of the file: those that were needed
 }
 
-impl<'a> Decoder<'a> {
-    fn new(header: FileHeader, items: Option<Vec<Item<'a>>>, limits: &'a Limits) -> Decoder<'a> {
-        let (files, plain, paths, entries) = (Vec::new(), Vec::new(), HashSet::new(), Vec::new());
-        Decoder { header, items, limits, files, decoded: 0, expected: None, plain, paths, entries }
-    }
-
-    /// Section 5.1 and 6: starts a file.
-    fn file(&mut self, section: Section<'a>) -> Result<()> {
-        self.check_complete()?;
-        check(section.number as usize == self.files.len(), "Number of a FILE section")?;
-        let body = FileBody::read(section.body)?;
-        check(self.files.is_empty() || !(body.path.is_empty() || self.files[0].path.is_empty()), "an empty Path beside other files")?;
-        check(self.paths.insert(body.path.clone()), "two files have the same Path")?;
-        let FileBody { size, kind, mode, mtime, path, tensors } = body;
-        self.expected = size;
-        self.files.push(File { path, kind, mode, mtime, data: Vec::new(), tensors, identity: None });
-        self.plain.push(Vec::new());
-        self.entries.push(Entry { section, blocks: Vec::new() });
-        Ok(())
-    }
-
-    /// Section 6.3: the latest file has all its bytes.
-    fn check_complete(&mut self) -> Result<()> {
-        if let Some(file) = self.files.last_mut() {
-            check(self.expected.map_or(true, |size| size == file.data.len() as u64), "a file is not complete")?;
-            file.identify();
+impl Decoder<'_> {
+    /// Section 5.2: decodes a run of `stream`. `n_files` are described up to here.
+    fn run(&mut self, placed: &PlacedRun<'_>, stream: &Stream, n_files: usize, file: &[u8]) -> Result<()> {
+        let PlacedRun { run, number: run_number, start, .. } = placed;
+        let numbers = match run.source {
+            Source::Zero => 0,
+            Source::Base => self.items.as_ref().map_or(0, Items::len),
+            Source::Own | Source::Text => n_files,
+        };
+        let segments = run.segments(*start, &stream.piece_ends, u32::try_from(numbers).unwrap_or(u32::MAX))?;
+        for reference in segments.iter().filter_map(|segment| segment.reference.as_ref()) {
+            self.check_reference(run, reference)?;
         }
-        Ok(())
-    }
 
-    /// Section 5.2: decodes a run, whose blocks are next in the input.
-    fn run(&mut self, section: Section<'a>, input: &mut Reader<'a>) -> Result<()> {
-        let run = section.number;
-        check(run as usize == self.entries.len() - self.files.len(), "Number of a RUN section")?;
-        let body = RunBody::read(section.body)?;
-        let start = self.check_segments(&body)?;
-        self.decoded = self.decoded.saturating_add(body.size);
-        ensure(self.decoded <= self.limits.decoded, Status::Limit, "more decoded bytes than the caller allows")?;
-
-        let mut blocks = Vec::new();
-        let mut cursor = Cursor { segments: &body.segments, used: 0 };
-        let mut left = body.size;
-        for number in 0..body.n_blocks {
-            let size = left.min(body.block_size as u64) as usize;
+        let mut input = Reader::of_file(file);
+        input.take(placed.blocks_at)?;
+        let mut cursor = Cursor { segments: &segments, used: 0 };
+        for number in 0..run.n_blocks {
+            let size = run.size_of_block(number);
             let parts = cursor.advance(size as u64);
-            let block_start = input.position;
-            let header = Header::read(input, run, number)?;
-            let bytes = if header.predicted { self.gather(&body, parts) } else { Vec::new() };
-            let prediction = match body.source {
+            let header = Header::read(&mut input, *run_number, number)?;
+            let bytes = if header.predicted { self.gather(run, parts) } else { Vec::new() };
+            let prediction = match run.source {
                 Source::Zero => None,
                 Source::Base => Some(Prediction { bytes: &bytes, if_wrong: Status::BaseWrong }),
-                Source::Own => Some(Prediction { bytes: &bytes, if_wrong: Status::Corrupt }),
+                Source::Own | Source::Text => Some(Prediction { bytes: &bytes, if_wrong: Status::Corrupt }),
             };
-            let decoded = header.decode(input, size, prediction)?;
-            self.latest()?.data.extend(decoded);
-            blocks.push(((input.position - block_start) as u32, header.crc));
-            left -= size as u64;
+            let decoded = header.decode(&mut input, size, prediction, self.features)?;
+            self.put(&decoded, run.source != Source::Own);
         }
-        if body.source != Source::Own {
-            let ranges = self.plain.last_mut().ok_or_else(no_file)?;
-            match ranges.last_mut() {
-                Some(last) if last.end == start => last.end += body.size,
-                _ => ranges.push(start..start + body.size),
-            }
-        }
-        self.entries.push(Entry { section, blocks });
         Ok(())
     }
 
-    fn latest(&mut self) -> Result<&mut File> {
-        self.files.last_mut().ok_or_else(no_file)
+    /// Appends bytes to the files of a stream, which were found to have room for them.
+    fn put(&mut self, mut bytes: &[u8], is_plain: bool) {
+        while !bytes.is_empty() {
+            let file = &mut self.files[self.next];
+            let start = file.data.len() as u64;
+            let room = self.sizes[self.next].unwrap_or(u64::MAX) - start;
+            if room == 0 {
+                self.next += 1;
+                continue;
+            }
+            let (part, rest) = bytes.split_at(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+            file.data.extend(part);
+            bytes = rest;
+            let end = start + part.len() as u64;
+            let ranges = &mut self.plain[self.next];
+            match ranges.last_mut() {
+                _ if !is_plain => {}
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
     }
 
-    /// Sections 5.2 and 6: what the rest of the file says of a run's segments. Where in the latest file they start.
-    fn check_segments(&mut self, body: &RunBody) -> Result<u64> {
-        let start = self.latest()?.data.len() as u64;
-        let end = self.expected.unwrap_or(i64::MAX as u64);
-        let mut next = start;
-        for segment in &body.segments {
-            check(segment.file as usize == self.files.len() - 1, "a segment is not of the latest file")?;
-            check(segment.offset == next, "a segment is not where the one before it ends")?;
-            check(segment.size <= end - next, "a segment is not within its file")?;
-            next += segment.size;
-        }
-        match body.source {
-            Source::Zero => {}
+    /// Section 5.2: the bytes that a segment refers to are there. `numbers` was checked.
+    fn check_reference(&mut self, run: &Run<'_>, reference: &Reference) -> Result<()> {
+        let Reference { number, start, end } = *reference;
+        match run.source {
+            Source::Zero => Ok(()),
             Source::Base => {
-                let items = self.items.as_ref().ok_or_else(|| corrupt("Prediction 1 in a file without a base"))?;
-                for (segment, base) in with_base(body) {
-                    let item = items.get(base as usize).ok_or_else(|| corrupt("Base of a segment: the base has no such item"))?;
-                    check(segment.base_end <= item.bytes.len() as u64, "a segment refers to bytes beyond an item of the base")?;
-                }
+                let item = self.items.as_ref().and_then(|items| items.get(number));
+                check(item.map_or(false, |item| end <= item.len() as u64), "a segment refers to bytes beyond an item of the base")
             }
             Source::Own => {
-                check(!self.header.sequential, "Prediction 2 in a file with Sequential 1")?;
-                for (segment, base) in with_base(body) {
-                    let ranges = self.plain.get(base as usize).ok_or_else(|| corrupt("Base of a segment: no such file came before"))?;
-                    let after = ranges.partition_point(|range| range.start <= segment.base_offset);
-                    let range = after.checked_sub(1).map(|i| &ranges[i]);
-                    let is_there = range.map_or(false, |range| segment.base_end <= range.end);
-                    check(is_there, "a segment refers to bytes that no earlier run, or one of Prediction 2, has")?;
-                }
+                let ranges = &self.plain[number as usize];
+                let after = ranges.partition_point(|range| range.start <= start);
+                let range = after.checked_sub(1).map(|i| &ranges[i]);
+                let is_there = range.map_or(false, |range| end <= range.end);
+                check(is_there, "a segment refers to bytes that no earlier run, or one of Prediction 2, has")
+            }
+            Source::Text => {
+                let tensors = &self.files[number as usize].tensors;
+                let text = self.texts.entry(number).or_insert_with(|| Text::new(tensors));
+                check(end <= text.size(), "a segment refers to bytes beyond the header text of a file")
             }
         }
-        Ok(start)
     }
 
-    /// Section 5.2: the prediction of some parts of segments, whose ranges were checked.
-    fn gather(&self, body: &RunBody, parts: Parts<'_>) -> Vec<u8> {
+    /// Section 5.2: the prediction of some parts of segments, whose references were checked.
+    fn gather(&self, run: &Run<'_>, parts: Parts<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (segment, used, size) in parts {
-            let source = match (segment.base, body.source, &self.items) {
-                (Some(base), Source::Base, Some(items)) => items[base as usize].bytes,
-                (Some(base), Source::Own, _) => &self.files[base as usize].data,
-                _ => {
+            let (number, start) = match &segment.reference {
+                Some(reference) => (reference.number, reference.start),
+                None => {
                     bytes.resize(bytes.len() + size as usize, 0);
                     continue;
                 }
             };
-            let convert = match body.conversion {
+            let source = match run.source {
+                Source::Zero => continue, // it has no segments
+                Source::Base => self.items.as_ref().and_then(|items| items.get(number)).unwrap_or(&[]),
+                Source::Own => &self.files[number as usize].data,
+                Source::Text => {
+                    self.texts[&number].copy(&self.files[number as usize].tensors, start + used, size, &mut bytes);
+                    continue;
+                }
+            };
+            let convert = match run.conversion {
                 Conversion::None => {
-                    bytes.extend(&source[(segment.base_offset + used) as usize..][..size as usize]);
+                    bytes.extend(&source[(start + used) as usize..][..size as usize]);
                     continue;
                 }
                 Conversion::F32ToBf16 => f32_to_bf16,
                 Conversion::F32ToF16 => f32_to_f16,
             };
-            let floats = &source[(segment.base_offset + 2 * used) as usize..][..2 * size as usize];
+            let floats = &source[(start + 2 * used) as usize..][..2 * size as usize];
             let bits = floats.chunks_exact(4).map(|float| u32::from_le_bytes([float[0], float[1], float[2], float[3]]));
             bytes.extend(bits.flat_map(|bits| convert(bits).to_le_bytes()));
         }
         bytes
     }
-
-    /// Section 6: the INDX section has come.
-    fn finish(mut self) -> Result<(Snapshot, Vec<Entry<'a>>)> {
-        check(!self.files.is_empty(), "there is no FILE section")?;
-        self.check_complete()?;
-        let (base_identity, chain_depth) = (self.header.base_identity, self.header.chain_depth);
-        let mut snapshot = Snapshot { identity: [0; 32], base_identity, chain_depth, files: self.files, metadata: Vec::new() };
-        snapshot.identify();
-        Ok((snapshot, self.entries))
-    }
-}
-
-fn no_file() -> crate::Error {
-    corrupt("a run stands before the first file")
-}
-
-fn with_base(body: &RunBody) -> impl Iterator<Item = (&Segment, u32)> {
-    body.segments.iter().filter_map(|segment| segment.base.map(|base| (segment, base)))
 }
 
 /// Segments of a run that are still to come, of the first of which `used` bytes are behind.
@@ -354,30 +347,53 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// Section 10: the body of the INDX agrees with the rest of the file. Its metadata.
-fn check_index(body: &[u8], snapshot: &Snapshot, entries: &[Entry<'_>]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut index = Reader::of_part(body, "the index ends early");
-    let n_runs = entries.len() - snapshot.files.len();
-    check(index.u32()? as usize == snapshot.files.len(), "N_Files")?;
-    check(index.u32()? as usize == n_runs, "N_Runs")?;
-    check(index.array()? == snapshot.identity, "Snapshot_Identity")?;
-    let n_metadata = index.u32()?;
-    ensure(index.u32()? == 0, Status::Unsupported, "reserved field of the index")?;
+/// Section 9.5: a "hash" section, if there is one, has the SHA-256 of every item.
+fn check_hashes(sections: &[PlacedSection<'_>], snapshot: &Snapshot) -> Result<()> {
+    for (i, (section, content)) in sections.iter().enumerate() {
+        if !matches!(content, Content::Ancillary(kind) if kind == b"hash") {
+            continue;
+        }
+        check(i + 1 == sections.len(), "a hash section that does not stand directly before the index")?;
+        let mut body = Reader::of_part(section.body, "the body of a hash section ends early");
+        if body.u8()? != 1 || body.array()? != [0; 7] {
+            continue; // another algorithm
+        }
+        for item in snapshot.items() {
+            check(body.array()? == sha256(snapshot.bytes_of(&item)), "the hash of an item")?;
+        }
+        check(body.is_at_end(), "the body of a hash section is too long")?;
+    }
+    Ok(())
+}
 
-    let mut files = snapshot.files.iter();
-    for Entry { section, blocks } in entries {
+/// Section 10: the body of the INDX agrees with the rest of the file. Its metadata.
+fn check_index(header: &[u8], body: &[u8], snapshot: &Snapshot, sections: &[PlacedSection<'_>]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut index = Reader::of_part(body, "the index ends early");
+    check(index.take(header.len())? == header, "copy of the file header in the index")?;
+    check(index.u32()? as usize == sections.len(), "N_Sections")?;
+    let n_metadata = index.u32()?;
+    check(index.array()? == snapshot.identity, "Snapshot_Identity")?;
+
+    for (section, content) in sections {
         check(index.u64()? == section.offset as u64, "Offset of an index entry")?;
-        check(index.take(section.whole.len())? == section.whole, "Copy of a section in the index")?;
-        if &section.kind == b"RUN " {
-            for (size, crc) in blocks {
-                check(index.u32()? == *size && index.u32()? == *crc, "size or Header_CRC of a block in the index")?;
+        check(index.take(section.header.len())? == section.header, "copy of a section header in the index")?;
+        match content {
+            Content::Ancillary(_) => {}
+            Content::Run(PlacedRun { blocks, .. }) => {
+                check(index.take(section.body.len())? == section.body, "copy of a RUN in the index")?;
+                for (size, crc) in blocks {
+                    check(index.u32()? == *size && index.u32()? == *crc, "size or Header_CRC of a block in the index")?;
+                }
             }
-        } else if let Some(file) = files.next() {
-            check(index.u64()? == file.data.len() as u64, "File_Size in the index")?;
-            check(index.u32()? == crc32c(&file.data), "File_CRC")?;
-            check(index.u32()? == 0, "reserved field of an index entry")?;
-            for identity in file.tensors.iter().map(|tensor| &tensor.identity).chain(&file.identity) {
-                check(index.array()? == *identity, "identity of a tensor or file")?;
+            Content::Stream(stream) => {
+                check(index.take(section.body.len())? == section.body, "copy of a FILE in the index")?;
+                for file in &snapshot.files[stream.files.clone()] {
+                    check(stream.is_known || index.u64()? == file.data.len() as u64, "File_Size in the index")?;
+                    check(index.u32()? == crc32c(&file.data), "File_CRC")?;
+                    for identity in file.tensors.iter().map(|tensor| &tensor.identity).chain(&file.identity) {
+                        check(index.array()? == *identity, "identity of a tensor or file")?;
+                    }
+                }
             }
         }
     }
@@ -391,21 +407,6 @@ fn check_index(body: &[u8], snapshot: &Snapshot, entries: &[Entry<'_>]) -> Resul
         check(metadata.last().map_or(true, |(last, _)| &last[..] < key), "Keys do not ascend")?;
         metadata.push((key.to_vec(), value.to_vec()));
     }
-    check(index.is_at_end(), "the index is too long")?;
+    skip_extensions(&mut index)?;
     Ok(metadata)
-}
-
-pub(crate) const TRAILER_SIZE: usize = 40;
-pub(crate) const END_MAGIC: [u8; 8] = [0x8D, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A];
-
-/// Section 10: the trailer, after which nothing follows.
-fn check_trailer(input: &mut Reader<'_>, index: &Section<'_>) -> Result<()> {
-    let bytes: [u8; TRAILER_SIZE] = input.array()?;
-    let mut trailer = Reader::of_file(&bytes);
-    let (offset, size, total, reserved, crc) = (trailer.u64()?, trailer.u64()?, trailer.u64()?, trailer.u32()?, trailer.u32()?);
-    check(trailer.array()? == END_MAGIC, "End_Magic")?;
-    ensure(crc32c(&bytes[..28]) == crc, Status::Checksum, "Trailer_CRC")?;
-    ensure(reserved == 0, Status::Unsupported, "reserved field of the trailer")?;
-    check(offset == index.offset as u64 && size == index.whole.len() as u64, "Index_Offset or Index_Size")?;
-    check(total == input.position as u64 && input.is_at_end(), "Total_Size, or something follows the trailer")
 }
