@@ -49,11 +49,11 @@
  *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
  *              get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
- *   tensor     wave tensor encode_tensor decode_tensor
+ *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
  *              index_entries origin writer_plan writer_blocks writer restore index reader
  *              in_place requantise salvage salvage_walk salvage_place salvage_read open identify
- *              memory
+ *              memory stdio one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -75,6 +75,13 @@
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
+ *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *
+ * These add to it, for systems that have more than the C library:
+ *
+ *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
+ *   LMC_POSIX            file descriptors as sinks, streams and sources
+ *
  * These matter where LMC_IMPLEMENTATION is defined:
  *
  *   LMC_REALLOC(user, ptr, old_size, new_size)
@@ -94,6 +101,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#ifndef LMC_NO_STDIO
+#include <stdio.h>
+#endif
 
 #ifndef LMC_API
 #if defined(LMC_STATIC) && defined(__GNUC__)
@@ -208,13 +218,25 @@ enum lmc_level {
  * No two tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. A NULL lmc_parallel
- * means: one after another. */
+/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
+ * stands here. A NULL lmc_parallel means: one after another. */
 typedef struct lmc_parallel {
-    void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
+    void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
+
+#ifdef LMC_PTHREADS
+/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
+ * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
+ * has not that many threads, the pool does with those that it got. */
+typedef struct lmc_pool lmc_pool;
+LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
+/* Valid as long as the pool; NULL for NULL. */
+LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
+/* Nothing may use the pool any more. NULL allowed. */
+LMC_API void lmc_pool_free(lmc_pool *pool);
+#endif
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
@@ -402,7 +424,9 @@ typedef struct lmc_tensor_options {
  * overflow. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. */
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
+ * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
@@ -544,6 +568,21 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_STDIO
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
+ * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
+ * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+LMC_API lmc_sink lmc_stdio_sink(FILE *file);
+LMC_API lmc_stream lmc_stdio_stream(FILE *file);
+LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+#endif
+#ifdef LMC_POSIX
+/* The same for file descriptors. A source moves the descriptor's offset. */
+LMC_API lmc_sink lmc_fd_sink(int fd);
+LMC_API lmc_stream lmc_fd_stream(int fd);
+LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+#endif
+
 #ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
@@ -591,6 +630,22 @@ LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, si
 LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+/* An array in memory, to be a tensor of a file. */
+typedef struct lmc_array {
+    const char *name; /* UTF-8 */
+    enum lmc_dtype dtype; /* not LMC_AUTO */
+    unsigned rank;
+    const uint64_t *shape; /* rank entries, outermost first */
+    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+} lmc_array;
+
+/* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
+ * then by name. It stands for lmc_begin_file, lmc_write_bytes and lmc_end_file. path: "" if it is
+ * the only file. metadata: a JSON object of strings ({"format":"pt"}), which becomes __metadata__;
+ * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
+ * writer. */
+LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
+                                         const lmc_array *arrays, size_t n, const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
@@ -754,6 +809,50 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
 
+/* -- one call --
+ * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
+ * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
+ * is allocated by LMC_REALLOC. */
+
+/* NULL or all zero: the defaults. */
+typedef struct lmc_compress_options {
+    const lmc_parallel *parallel;
+    enum lmc_level level; /* of compressing */
+    void *alloc_user;
+} lmc_compress_options;
+
+#ifndef LMC_NO_ENCODER
+/* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
+LMC_API size_t lmc_compress_bound(size_t size);
+/* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
+ * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                     size_t size, enum lmc_dtype dtype,
+                                     const lmc_compress_options *options);
+#endif
+/* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
+ * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
+ * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
+LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                              enum lmc_dtype *dtype);
+/* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
+ * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
+LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                       size_t src_size, const lmc_compress_options *options);
+
+#ifndef LMC_NO_STDIO
+/* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
+ * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+#ifndef LMC_NO_ENCODER
+LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                          enum lmc_dtype dtype,
+                                          const lmc_compress_options *options);
+#endif
+LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                            const lmc_compress_options *options);
+#endif
+
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
@@ -847,6 +946,15 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 /* == base/platform.h =========================================================================== */
 
 #include <string.h>
+#include <limits.h>
+#ifdef LMC_PTHREADS
+#include <pthread.h>
+#endif
+#ifdef LMC_POSIX
+#include <errno.h>
+#include <sys/types.h>
+#include <unistd.h>
+#endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
  * inline, LMC__CHECK and LMC__TRY. */
@@ -16810,7 +16918,7 @@ static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *arg, size_t n)
 {
     size_t i;
-    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n);
+    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n, parallel->n_workers);
     else
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
@@ -16876,6 +16984,134 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     for (i = 0; i < n; i++) LMC__TRY(wave->jobs[i].status);
     return LMC_OK;
 }
+
+/* == tensor/pool.h ============================================================================= */
+
+/* LMC_PTHREADS: a pool of threads, for callers who have none.
+ *
+ *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
+ *                pool's threads are workers 1 .. n_workers - 1
+ *     end        who takes the last index waits until n_left is 0: all tasks have returned
+ *
+ * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
+ * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+#if defined(LMC_PTHREADS)
+typedef struct lmc__pool_thread {
+    lmc_pool *pool;
+    pthread_t thread;
+    unsigned worker;
+} lmc__pool_thread;
+
+struct lmc_pool {
+    lmc_parallel parallel;
+    pthread_mutex_t run_lock, lock;
+    pthread_cond_t work, done;
+    lmc_task task; /* of the wave that runs */
+    void *arg;
+    size_t next, n_tasks, n_left;
+    int is_closing;
+    unsigned n_started; /* threads, which have the workers 1 .. n_started */
+    void *alloc_user;
+    lmc__pool_thread threads[1]; /* n_workers - 1 of them */
+};
+
+static size_t lmc__pool_size(unsigned n_workers)
+{
+    return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
+}
+
+/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
+static void lmc__work_off(lmc_pool *pool, unsigned worker)
+{
+    while (pool->next < pool->n_tasks) {
+        const size_t index = pool->next++;
+        (void)pthread_mutex_unlock(&pool->lock);
+        pool->task(pool->arg, index, worker);
+        (void)pthread_mutex_lock(&pool->lock);
+        if (--pool->n_left == 0) (void)pthread_cond_broadcast(&pool->done);
+    }
+}
+
+static void *lmc__pool_main(void *arg)
+{
+    lmc__pool_thread *const me = (lmc__pool_thread *)arg;
+    lmc_pool *const pool = me->pool;
+    (void)pthread_mutex_lock(&pool->lock);
+    while (!pool->is_closing) {
+        lmc__work_off(pool, me->worker);
+        if (!pool->is_closing) (void)pthread_cond_wait(&pool->work, &pool->lock);
+    }
+    (void)pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
+{
+    lmc_pool *const pool = (lmc_pool *)user;
+    (void)n_workers;
+    if (n_tasks == 0) return;
+    (void)pthread_mutex_lock(&pool->run_lock);
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->task = task;
+    pool->arg = arg;
+    pool->next = 0;
+    pool->n_tasks = pool->n_left = n_tasks;
+    (void)pthread_cond_broadcast(&pool->work);
+    lmc__work_off(pool, 0);
+    while (pool->n_left != 0) (void)pthread_cond_wait(&pool->done, &pool->lock);
+    pool->n_tasks = 0;
+    (void)pthread_mutex_unlock(&pool->lock);
+    (void)pthread_mutex_unlock(&pool->run_lock);
+}
+
+/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
+LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
+{
+    lmc_pool *p;
+    unsigned i;
+    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
+    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
+    if (!p) return LMC_ERR_MEMORY;
+    memset(p, 0, lmc__pool_size(n_workers));
+    p->alloc_user = alloc_user;
+    p->parallel.run = lmc__run_pool;
+    p->parallel.user = p;
+    p->parallel.n_workers = n_workers;
+    (void)pthread_mutex_init(&p->run_lock, NULL);
+    (void)pthread_mutex_init(&p->lock, NULL);
+    (void)pthread_cond_init(&p->work, NULL);
+    (void)pthread_cond_init(&p->done, NULL);
+    for (i = 0; i + 1 < n_workers; i++) {
+        p->threads[i].pool = p;
+        p->threads[i].worker = i + 1;
+        if (pthread_create(&p->threads[i].thread, NULL, lmc__pool_main, &p->threads[i]) != 0) break;
+        p->n_started++;
+    }
+    *pool = p;
+    return LMC_OK;
+}
+
+LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool)
+{
+    return pool ? &pool->parallel : NULL;
+}
+
+LMC_API void lmc_pool_free(lmc_pool *pool)
+{
+    unsigned i;
+    if (!pool) return;
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->is_closing = 1;
+    (void)pthread_cond_broadcast(&pool->work);
+    (void)pthread_mutex_unlock(&pool->lock);
+    for (i = 0; i < pool->n_started; i++) (void)pthread_join(pool->threads[i].thread, NULL);
+    (void)pthread_cond_destroy(&pool->done);
+    (void)pthread_cond_destroy(&pool->work);
+    (void)pthread_mutex_destroy(&pool->lock);
+    (void)pthread_mutex_destroy(&pool->run_lock);
+    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
+}
+#endif
 
 /* == tensor/tensor.h =========================================================================== */
 
@@ -16983,6 +17219,20 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     const size_t block_size = lmc__get_tensor_block_size(options);
     lmc__wave wave;
     return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
+}
+
+/* For callers who bring no workspace. */
+static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
+                                               const lmc_tensor_options *options)
+{
+    *ws_size = lmc_tensor_workspace_size(options);
+    if (*ws_size == 0) return LMC_ERR_ARGUMENT;
+    *ws = LMC_REALLOC(NULL, NULL, 0, *ws_size);
+    return *ws ? LMC_OK : LMC_ERR_MEMORY;
+}
+static void lmc__free_workspace(void *ws, size_t ws_size)
+{
+    (void)LMC_REALLOC(NULL, ws, ws_size, 0);
 }
 
 /* == tensor/encode_tensor.h ==================================================================== */
@@ -17114,7 +17364,7 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
         n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
-        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1);
+        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1, parallel->n_workers);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
@@ -17160,12 +17410,19 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
 {
     lmc_tensor_options direct;
     lmc__tensor_encoding t;
+    if (!ws) {
+        enum lmc_status status;
+        LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
+        status = lmc_encode_tensor(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
+        lmc__free_workspace(ws, ws_size);
+        return status;
+    }
     memset(&t, 0, sizeof t);
     t.src = (const uint8_t *)src;
     t.size = size;
     t.block_size = lmc__get_tensor_block_size(options);
     t.options = options;
-    if (t.block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
+    if (t.block_size == 0 || !dst_size || (!src && size) || (!dst && dst_cap) ||
         size % lmc_dtype_width(options->dtype))
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
@@ -17295,7 +17552,15 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     const size_t temp_size = lmc__get_tensor_block_size(options);
     lmc__tensor_decoding t;
     size_t max_jobs;
-    if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size ||
+    if (!ws) {
+        enum lmc_status status;
+        LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
+        status = lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws,
+                                   ws_size);
+        lmc__free_workspace(ws, ws_size);
+        return status;
+    }
+    if (temp_size == 0 || (!src && src_size) || (!dst && size) || offset > total_size ||
         size > total_size - offset)
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
@@ -18124,7 +18389,7 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2);
+    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
@@ -25255,6 +25520,601 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;
 }
+
+/* == snapshot/stdio.h ========================================================================== */
+
+/* Files of the C library (LMC_NO_STDIO leaves them out) and file descriptors (LMC_POSIX) as sinks,
+ * streams and sources. All return 0 for success, as callbacks do. */
+#ifndef LMC_NO_STDIO
+static int lmc__write_stdio(void *user, const void *data, size_t size)
+{
+    return size != 0 && fwrite(data, 1, size, (FILE *)user) != size;
+}
+
+static int lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
+{
+    *got = fread(dst, 1, size, (FILE *)user);
+    return *got == 0 && ferror((FILE *)user) != 0;
+}
+
+/* fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
+{
+#ifdef _WIN32
+    return offset > INT64_MAX || _fseeki64(file, (__int64)offset, origin) != 0;
+#else
+    return offset > (uint64_t)LONG_MAX || fseek(file, (long)offset, origin) != 0;
+#endif
+}
+
+static int lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    FILE *const file = (FILE *)user;
+    return lmc__seek_stdio(file, offset, SEEK_SET) != 0 || fread(dst, 1, size, file) != size;
+}
+
+LMC_API lmc_sink lmc_stdio_sink(FILE *file)
+{
+    lmc_sink sink;
+    sink.write = lmc__write_stdio;
+    sink.user = file;
+    return sink;
+}
+
+LMC_API lmc_stream lmc_stdio_stream(FILE *file)
+{
+    lmc_stream stream;
+    stream.read = lmc__read_stdio;
+    stream.user = file;
+    return stream;
+}
+
+LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
+{
+#ifdef _WIN32
+    __int64 size;
+#else
+    long size;
+#endif
+    if (!source || !file) return LMC_ERR_ARGUMENT;
+    if (lmc__seek_stdio(file, 0, SEEK_END) != 0) return LMC_ERR_READ;
+#ifdef _WIN32
+    size = _ftelli64(file);
+#else
+    size = ftell(file);
+#endif
+    if (size < 0) return LMC_ERR_READ;
+    source->read_at = lmc__read_stdio_at;
+    source->user = file;
+    source->size = (uint64_t)size;
+    return LMC_OK;
+}
+#endif
+
+#ifdef LMC_POSIX
+/* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
+static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
+
+/* A write or read may do a part, or be interrupted by a signal: both go on. */
+static int lmc__write_fd(void *user, const void *data, size_t size)
+{
+    const uint8_t *from = (const uint8_t *)data;
+    while (size != 0) {
+        const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return 1;
+        from += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+static int lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
+{
+    ssize_t n;
+    do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
+    while (n < 0 && errno == EINTR);
+    *got = n < 0 ? 0 : (size_t)n;
+    return n < 0;
+}
+
+static int lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    uint8_t *to = (uint8_t *)dst;
+    size_t got;
+    if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
+        lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
+        return 1;
+    for (; size != 0; to += got, size -= got)
+        if (lmc__read_fd(user, to, size, &got) != 0 || got == 0) return 1;
+    return 0;
+}
+
+LMC_API lmc_sink lmc_fd_sink(int fd)
+{
+    lmc_sink sink;
+    sink.write = lmc__write_fd;
+    sink.user = (void *)(intptr_t)fd;
+    return sink;
+}
+
+LMC_API lmc_stream lmc_fd_stream(int fd)
+{
+    lmc_stream stream;
+    stream.read = lmc__read_fd;
+    stream.user = (void *)(intptr_t)fd;
+    return stream;
+}
+
+LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
+{
+    off_t size;
+    if (!source) return LMC_ERR_ARGUMENT;
+    size = lseek(fd, 0, SEEK_END);
+    if (size < 0) return LMC_ERR_READ;
+    source->read_at = lmc__read_fd_at;
+    source->user = (void *)(intptr_t)fd;
+    source->size = (uint64_t)size;
+    return LMC_OK;
+}
+#endif
+
+/* == snapshot/one_call.h ======================================================================= */
+
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
+ * everything reads them; and they read every LMC file that holds one file and has no base.
+ *
+ *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
+ *     lmc_decompress LMC file in memory -> reader -> straight to dst
+ */
+
+/* A sink into memory of the caller's, which does not grow. */
+typedef struct lmc__fixed_sink {
+    uint8_t *data;
+    size_t size, cap;
+} lmc__fixed_sink;
+
+#ifndef LMC_NO_ENCODER
+static int lmc__write_fixed(void *user, const void *data, size_t size)
+{
+    lmc__fixed_sink *const f = (lmc__fixed_sink *)user;
+    if (size > f->cap - f->size) return 1;
+    if (size) memcpy(f->data + f->size, data, size);
+    f->size += size;
+    return 0;
+}
+
+/* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
+ * trailer. About 450 bytes with one tensor without a name. */
+#define LMC__ONE_CALL_OVERHEAD 1024u
+
+/* Blocks of an unknown kind are 2^17 bytes, all others are larger: 24 bytes of header and 8 in the
+ * index for each. */
+LMC_API size_t lmc_compress_bound(size_t size)
+{
+    const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
+    return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
+}
+
+/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
+ * kind: so a reader can tell the dtype. */
+static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
+                                        enum lmc_dtype dtype, const lmc_compress_options *options)
+{
+    const unsigned bits = lmc_dtype_bits(dtype);
+    lmc_writer_options writer_options;
+    lmc_writer *writer = NULL;
+    lmc_tensor tensor;
+    lmc_file file;
+    uint64_t shape;
+    enum lmc_status status;
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = size;
+    if (dtype != LMC_AUTO && bits % 8 == 0 && size % (bits / 8) == 0) {
+        memset(&tensor, 0, sizeof tensor);
+        shape = size / (bits / 8);
+        tensor.name = "";
+        tensor.dtype = lmc_dtype_name(dtype);
+        tensor.rank = 1;
+        tensor.shape = &shape;
+        tensor.size = size;
+        file.n_tensors = 1;
+        file.tensors = &tensor;
+    }
+    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
+    status = lmc_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_write_bytes(writer, src, size);
+    if (status == LMC_OK) status = lmc_end_file(writer);
+    if (status == LMC_OK) status = lmc_finish_writer(writer);
+    lmc_free_writer(writer);
+    return status;
+}
+
+LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                     size_t size, enum lmc_dtype dtype,
+                                     const lmc_compress_options *options)
+{
+    lmc__fixed_sink fixed;
+    lmc_sink sink;
+    enum lmc_status status;
+    if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
+        return LMC_ERR_ARGUMENT;
+    fixed.data = (uint8_t *)dst;
+    fixed.size = 0;
+    fixed.cap = dst_cap;
+    sink.write = lmc__write_fixed;
+    sink.user = &fixed;
+    status = lmc__compress_to(&sink, src, size, dtype, options);
+    if (status == LMC_ERR_WRITE) return LMC_ERR_DST_TOO_SMALL;
+    if (status == LMC_OK) *dst_size = fixed.size;
+    return status;
+}
+#endif
+
+/* A reader of the LMC file at src; its only regular file, without a base. */
+static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
+                                     const void *src, size_t src_size,
+                                     const lmc_compress_options *options)
+{
+    lmc_reader_options reader_options;
+    lmc_source source;
+    if (!src && src_size) return LMC_ERR_ARGUMENT;
+    memset(&reader_options, 0, sizeof reader_options);
+    if (options) {
+        reader_options.parallel = options->parallel;
+        reader_options.alloc_user = options->alloc_user;
+    }
+    memset(memory, 0, sizeof *memory);
+    memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
+    memory->size = src_size;
+    source = lmc_make_memory_source(memory);
+    LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
+    *file = lmc_get_file(*reader, 0);
+    if (lmc_count_files(*reader) == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    lmc_free_reader(*reader);
+    return LMC_ERR_UNSUPPORTED;
+}
+
+LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                              enum lmc_dtype *dtype)
+{
+    const lmc_file *file;
+    lmc_reader *reader;
+    lmc_memory memory;
+    if (!size) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, NULL));
+    *size = file->size;
+    if (dtype)
+        *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
+                     ? lmc_find_dtype(file->tensors[0].dtype)
+                     : LMC_AUTO;
+    lmc_free_reader(reader);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                       size_t src_size, const lmc_compress_options *options)
+{
+    const lmc_file *file;
+    lmc_reader *reader;
+    lmc_memory memory;
+    enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
+    if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    if (file->size <= dst_cap) {
+        const size_t size = (size_t)file->size;
+        status = lmc_read_file(reader, 0, 0, dst, size);
+        if (status == LMC_OK) *dst_size = size;
+    }
+    lmc_free_reader(reader);
+    return status;
+}
+
+#ifndef LMC_NO_STDIO
+/* PATH.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+{
+    LMC__TRY(lmc__append(name, path, strlen(path)));
+    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
+    *part = fopen((const char *)name->data, "wb");
+    return *part ? LMC_OK : LMC_ERR_WRITE;
+}
+
+/* Closes it, and puts it where it belongs if all went well. */
+static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
+                                       enum lmc_status status)
+{
+    const char *const part_path = (const char *)name->data;
+    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+#ifdef _WIN32 /* rename() there does not replace */
+    if (status == LMC_OK) (void)remove(path);
+#endif
+    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status != LMC_OK) (void)remove(part_path);
+    return status;
+}
+
+#ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__compress_stream(const lmc_sink *sink, const lmc_stream *stream,
+                                            uint64_t size, enum lmc_dtype dtype,
+                                            const lmc_compress_options *options)
+{
+    lmc_writer_options writer_options;
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = size;
+    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
+    status = lmc_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_write_stream(writer, stream);
+    if (status == LMC_OK) status = lmc_end_file(writer);
+    if (status == LMC_OK) status = lmc_finish_writer(writer);
+    lmc_free_writer(writer);
+    return status;
+}
+
+LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+{
+    lmc__buffer name;
+    lmc_source source;
+    lmc_stream stream;
+    lmc_sink sink;
+    FILE *src, *part;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    src = fopen(src_path, "rb");
+    if (!src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, options ? options->alloc_user : NULL);
+    status = lmc_stdio_source(&source, src);
+    if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
+    if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
+    if (status == LMC_OK) {
+        sink = lmc_stdio_sink(part);
+        stream = lmc_stdio_stream(src);
+        status = lmc__compress_stream(&sink, &stream, source.size, dtype, options);
+        status = lmc__close_part(part, &name, dst_path, status);
+    }
+    lmc__free_buffer(&name);
+    (void)fclose(src);
+    return status;
+}
+#endif
+
+static int lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
+{
+    (void)user;
+    return file_number != 0 || file->kind != LMC_FILE_REGULAR;
+}
+
+LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                            const lmc_compress_options *options)
+{
+    lmc_restore_options restore_options;
+    lmc__buffer name;
+    lmc_stream stream;
+    FILE *src, *part;
+    enum lmc_status status;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    src = fopen(src_path, "rb");
+    if (!src) return LMC_ERR_READ;
+    memset(&restore_options, 0, sizeof restore_options);
+    if (options) {
+        restore_options.parallel = options->parallel;
+        restore_options.alloc_user = options->alloc_user;
+    }
+    lmc__init_buffer(&name, restore_options.alloc_user);
+    status = lmc__open_part(&part, &name, dst_path);
+    if (status == LMC_OK) {
+        stream = lmc_stdio_stream(src);
+        restore_options.begin_file = lmc__begin_one_file;
+        restore_options.write = lmc__write_stdio;
+        restore_options.user = part;
+        status = lmc_restore_snapshot(&stream, &restore_options, NULL);
+        status = lmc__close_part(part, &name, dst_path, status);
+    }
+    lmc__free_buffer(&name);
+    (void)fclose(src);
+    return status;
+}
+#endif
+
+/* == snapshot/arrays.h ========================================================================= */
+
+/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
+ * data. So restoring gives a file that every loader of safetensors opens.
+ *
+ *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...} spaces
+ *     data of a | data of b ...      by falling width of the dtype, then by name: all are aligned
+ */
+#ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
+{
+    return lmc__append(b, text, strlen(text));
+}
+
+static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
+{
+    char digits[20];
+    size_t i = sizeof digits;
+    do digits[--i] = (char)('0' + v % 10);
+    while ((v /= 10) != 0);
+    return lmc__append(b, digits + i, sizeof digits - i);
+}
+
+/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. */
+static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
+{
+    static const char hex[] = "0123456789abcdef";
+    LMC__TRY(lmc__append_text(b, "\""));
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        char escaped[6] = {'\\', 'u', '0', '0', 0, 0};
+        if (c == '"' || c == '\\') {
+            escaped[1] = (char)c;
+            LMC__TRY(lmc__append(b, escaped, 2));
+        } else if (c < 0x20) {
+            escaped[4] = hex[c >> 4];
+            escaped[5] = hex[c & 15];
+            LMC__TRY(lmc__append(b, escaped, 6));
+        } else LMC__TRY(lmc__append(b, s, 1));
+    }
+    return lmc__append_text(b, "\"");
+}
+
+/* Bytes of the array's data; LMC_ERR_ARGUMENT if its shape makes no whole number of bytes that a
+ * file can hold, or something is missing. */
+static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
+{
+    uint64_t n = 1;
+    unsigned i, is_empty = 0;
+    if (!a->name || a->dtype == LMC_AUTO || (unsigned)a->dtype >= LMC_DTYPE_COUNT ||
+        a->rank > LMC_MAX_RANK || (a->rank != 0 && !a->shape))
+        return LMC_ERR_ARGUMENT;
+    for (i = 0; i < a->rank; i++) is_empty |= a->shape[i] == 0;
+    for (i = 0; i < a->rank && !is_empty; i++) {
+        if (a->shape[i] > ((uint64_t)1 << 56) / n) return LMC_ERR_ARGUMENT;
+        n *= a->shape[i];
+    }
+    if (is_empty) n = 0;
+    if (n * lmc_dtype_bits(a->dtype) % 8) return LMC_ERR_ARGUMENT;
+    *size = n * lmc_dtype_bits(a->dtype) / 8;
+    return !a->data && *size != 0 ? LMC_ERR_ARGUMENT : LMC_OK;
+}
+
+/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+static int lmc__compare_arrays(const void *a, const void *b)
+{
+    const lmc_array *const x = *(const lmc_array *const *)a, *const y = *(const lmc_array *const *)b;
+    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
+    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+typedef struct lmc__array_file {
+    lmc__buffer sorted;  /* const lmc_array * each */
+    lmc__buffer tensors; /* lmc_tensor each, in that order */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+} lmc__array_file;
+
+static enum lmc_status lmc__put_member(lmc__buffer *json, const lmc_tensor *tensor)
+{
+    unsigned i;
+    LMC__TRY(lmc__append_json_string(json, tensor->name));
+    LMC__TRY(lmc__append_text(json, ":{\"dtype\":\""));
+    LMC__TRY(lmc__append_text(json, tensor->dtype));
+    LMC__TRY(lmc__append_text(json, "\",\"shape\":["));
+    for (i = 0; i < tensor->rank; i++) {
+        if (i) LMC__TRY(lmc__append_text(json, ","));
+        LMC__TRY(lmc__append_decimal(json, tensor->shape[i]));
+    }
+    LMC__TRY(lmc__append_text(json, "],\"data_offsets\":["));
+    LMC__TRY(lmc__append_decimal(json, tensor->offset));
+    LMC__TRY(lmc__append_text(json, ","));
+    LMC__TRY(lmc__append_decimal(json, tensor->offset + tensor->size));
+    return lmc__append_text(json, "]}");
+}
+
+/* Fills f; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array *arrays, size_t n,
+                                            const char *metadata, uint64_t *file_size)
+{
+    uint64_t at = 0;
+    const lmc_array **sorted, *spare;
+    size_t i;
+    for (i = 0; i < n; i++) { /* before they are compared */
+        uint64_t size;
+        spare = &arrays[i];
+        LMC__TRY(lmc__get_array_size(spare, &size));
+        LMC__TRY(lmc__append(&f->sorted, &spare, sizeof spare));
+    }
+    sorted = (const lmc_array **)(void *)f->sorted.data;
+    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_arrays, &spare);
+    LMC__TRY(lmc__append(&f->json, NULL, 8));
+    LMC__TRY(lmc__append_text(&f->json, "{"));
+    if (metadata) {
+        LMC__TRY(lmc__append_text(&f->json, "\"__metadata__\":"));
+        LMC__TRY(lmc__append_text(&f->json, metadata));
+    }
+    for (i = 0; i < n; i++) {
+        const lmc_array *const a = sorted[i];
+        lmc_tensor tensor;
+        memset(&tensor, 0, sizeof tensor);
+        tensor.name = a->name;
+        tensor.dtype = lmc_dtype_name(a->dtype);
+        tensor.rank = a->rank;
+        tensor.shape = a->shape;
+        tensor.offset = at;
+        LMC__TRY(lmc__get_array_size(a, &tensor.size));
+        if (tensor.size > (uint64_t)INT64_MAX / 2 - at) return LMC_ERR_ARGUMENT;
+        at += tensor.size;
+        if (i || metadata) LMC__TRY(lmc__append_text(&f->json, ","));
+        LMC__TRY(lmc__put_member(&f->json, &tensor));
+        LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
+    }
+    LMC__TRY(lmc__append_text(&f->json, "}"));
+    while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
+    lmc__store64(f->json.data, f->json.size - 8);
+    for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
+    *file_size = f->json.size + at;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f,
+                                             const char *path, size_t n, uint64_t file_size)
+{
+    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_tensor *const tensors = (const lmc_tensor *)(const void *)f->tensors.data;
+    lmc_file file;
+    size_t i;
+    memset(&file, 0, sizeof file);
+    file.path = path;
+    file.size = file_size;
+    file.n_tensors = n;
+    file.tensors = tensors;
+    LMC__TRY(lmc_begin_file(writer, &file, LMC_AUTO));
+    LMC__TRY(lmc_write_bytes(writer, f->json.data, f->json.size));
+    for (i = 0; i < n; i++) {
+        if (tensors[i].size > SIZE_MAX) return LMC_ERR_SIZE;
+        LMC__TRY(lmc_write_bytes(writer, sorted[i]->data, (size_t)tensors[i].size));
+    }
+    return lmc_end_file(writer);
+}
+
+LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
+                                         const lmc_array *arrays, size_t n, const char *metadata)
+{
+    lmc__array_file f;
+    uint64_t file_size;
+    enum lmc_status status;
+    void *const alloc_user = writer ? writer->options.alloc_user : NULL;
+    if (!writer || !path || (!arrays && n) || n > (1u << 28)) return LMC_ERR_ARGUMENT;
+    lmc__init_buffer(&f.sorted, alloc_user);
+    lmc__init_buffer(&f.tensors, alloc_user);
+    lmc__init_buffer(&f.json, alloc_user);
+    status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
+    if (status == LMC_OK)
+        status = lmc__write_array_file(writer, &f, path, n, file_size);
+    lmc__free_buffer(&f.sorted);
+    lmc__free_buffer(&f.tensors);
+    lmc__free_buffer(&f.json);
+    return status;
+}
+#endif
 
 #endif
 

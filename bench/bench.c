@@ -666,10 +666,11 @@ static void *pool_thread(void *user)
     return NULL;
 }
 
-static void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks)
+static void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
 {
     size_t n_running;
     (void)user;
+    (void)n_workers;
     pthread_mutex_lock(&pool.lock);
     pool.task = task;
     pool.arg = arg;

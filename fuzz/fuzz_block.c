@@ -53,9 +53,9 @@ static void check_arguments(const uint8_t *block, size_t size)
 
 static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard, part_guard;
 
-static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks)
+static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n)
 {
-    const unsigned n = *(const unsigned *)user;
+    (void)user;
     while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }
 

@@ -36,9 +36,9 @@ static inline io_parameters io_draw(fuzz_input *in, unsigned *tier)
 
 /* -- threads: none, but more than one worker -- */
 
-static inline void io_run(void *user, lmc_task task, void *arg, size_t n_tasks)
+static inline void io_run(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n)
 {
-    const unsigned n = *(const unsigned *)user;
+    (void)user;
     /* backwards: no order is promised */
     while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }

@@ -15,6 +15,13 @@
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
+ *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *
+ * These add to it, for systems that have more than the C library:
+ *
+ *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
+ *   LMC_POSIX            file descriptors as sinks, streams and sources
+ *
  * These matter where LMC_IMPLEMENTATION is defined:
  *
  *   LMC_REALLOC(user, ptr, old_size, new_size)
@@ -34,6 +41,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#ifndef LMC_NO_STDIO
+#include <stdio.h>
+#endif
 
 #ifndef LMC_API
 #if defined(LMC_STATIC) && defined(__GNUC__)
@@ -148,13 +158,25 @@ enum lmc_level {
  * No two tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. A NULL lmc_parallel
- * means: one after another. */
+/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
+ * stands here. A NULL lmc_parallel means: one after another. */
 typedef struct lmc_parallel {
-    void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks);
+    void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
+
+#ifdef LMC_PTHREADS
+/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
+ * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
+ * has not that many threads, the pool does with those that it got. */
+typedef struct lmc_pool lmc_pool;
+LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
+/* Valid as long as the pool; NULL for NULL. */
+LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
+/* Nothing may use the pool any more. NULL allowed. */
+LMC_API void lmc_pool_free(lmc_pool *pool);
+#endif
 
 /* -- layer 1: blocks --
  * A block holds n coded elements, 1 <= n <= LMC_MAX_BLOCK_ELEMENTS and of at most
@@ -342,7 +364,9 @@ typedef struct lmc_tensor_options {
  * overflow. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. */
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
+ * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
+ * (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
@@ -484,6 +508,21 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
+#ifndef LMC_NO_STDIO
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
+ * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
+ * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+LMC_API lmc_sink lmc_stdio_sink(FILE *file);
+LMC_API lmc_stream lmc_stdio_stream(FILE *file);
+LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+#endif
+#ifdef LMC_POSIX
+/* The same for file descriptors. A source moves the descriptor's offset. */
+LMC_API lmc_sink lmc_fd_sink(int fd);
+LMC_API lmc_stream lmc_fd_stream(int fd);
+LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+#endif
+
 #ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
@@ -531,6 +570,22 @@ LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, si
 LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+/* An array in memory, to be a tensor of a file. */
+typedef struct lmc_array {
+    const char *name; /* UTF-8 */
+    enum lmc_dtype dtype; /* not LMC_AUTO */
+    unsigned rank;
+    const uint64_t *shape; /* rank entries, outermost first */
+    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+} lmc_array;
+
+/* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
+ * then by name. It stands for lmc_begin_file, lmc_write_bytes and lmc_end_file. path: "" if it is
+ * the only file. metadata: a JSON object of strings ({"format":"pt"}), which becomes __metadata__;
+ * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
+ * writer. */
+LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
+                                         const lmc_array *arrays, size_t n, const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
 LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
@@ -693,6 +748,50 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, con
  * they hold more. For listings. */
 LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size);
+
+/* -- one call --
+ * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
+ * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
+ * is allocated by LMC_REALLOC. */
+
+/* NULL or all zero: the defaults. */
+typedef struct lmc_compress_options {
+    const lmc_parallel *parallel;
+    enum lmc_level level; /* of compressing */
+    void *alloc_user;
+} lmc_compress_options;
+
+#ifndef LMC_NO_ENCODER
+/* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
+LMC_API size_t lmc_compress_bound(size_t size);
+/* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
+ * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                     size_t size, enum lmc_dtype dtype,
+                                     const lmc_compress_options *options);
+#endif
+/* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
+ * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
+ * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
+LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                              enum lmc_dtype *dtype);
+/* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
+ * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
+LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                       size_t src_size, const lmc_compress_options *options);
+
+#ifndef LMC_NO_STDIO
+/* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
+ * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+#ifndef LMC_NO_ENCODER
+LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                          enum lmc_dtype dtype,
+                                          const lmc_compress_options *options);
+#endif
+LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                            const lmc_compress_options *options);
+#endif
 
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --

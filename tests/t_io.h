@@ -10,9 +10,9 @@
 /* -- parallel_for -- */
 
 #ifdef __wasi__ /* no threads: each task as the next worker */
-static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks)
+static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n)
 {
-    const unsigned n = *(const unsigned *)user;
+    (void)user;
     while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }
 static inline void t_lock(void) {}
@@ -53,13 +53,14 @@ static void *t_work(void *arg)
     }
 }
 
-/* Threads for each call, as simple as can be. user: the number of workers. */
-static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks)
+/* Threads for each call, as simple as can be. */
+static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n)
 {
     t_pool pool;
     t_worker workers[16];
     pthread_t threads[16];
-    unsigned i, n = *(const unsigned *)user;
+    unsigned i;
+    (void)user;
     memset(&pool, 0, sizeof pool);
     pool.task = task;
     pool.arg = arg;

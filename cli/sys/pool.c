@@ -33,8 +33,9 @@ static void *pool_thread(void *user)
     return NULL;
 }
 
-void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks)
+void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
 {
+    (void)n_workers;
     struct pool *pool = (struct pool *)user;
     pthread_mutex_lock(&pool->lock);
     pool->task = task;

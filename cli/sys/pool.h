@@ -28,7 +28,7 @@ struct pool {
 };
 
 /* As lmc_parallel asks; user: a pool. */
-void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks);
+void pool_run(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
 
 /* As many of the threads as the system grants. Returns the number of workers. */
 unsigned pool_open(struct pool *pool, unsigned n_workers);

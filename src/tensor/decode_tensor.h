@@ -100,7 +100,15 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     const size_t temp_size = lmc__get_tensor_block_size(options);
     lmc__tensor_decoding t;
     size_t max_jobs;
-    if (temp_size == 0 || !ws || (!src && src_size) || (!dst && size) || offset > total_size ||
+    if (!ws) {
+        enum lmc_status status;
+        LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
+        status = lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws,
+                                   ws_size);
+        lmc__free_workspace(ws, ws_size);
+        return status;
+    }
+    if (temp_size == 0 || (!src && src_size) || (!dst && size) || offset > total_size ||
         size > total_size - offset)
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;

@@ -136,7 +136,7 @@ static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
         n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
-        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1);
+        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1, parallel->n_workers);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
@@ -182,12 +182,19 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
 {
     lmc_tensor_options direct;
     lmc__tensor_encoding t;
+    if (!ws) {
+        enum lmc_status status;
+        LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
+        status = lmc_encode_tensor(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
+        lmc__free_workspace(ws, ws_size);
+        return status;
+    }
     memset(&t, 0, sizeof t);
     t.src = (const uint8_t *)src;
     t.size = size;
     t.block_size = lmc__get_tensor_block_size(options);
     t.options = options;
-    if (t.block_size == 0 || !dst_size || !ws || (!src && size) || (!dst && dst_cap) ||
+    if (t.block_size == 0 || !dst_size || (!src && size) || (!dst && dst_cap) ||
         size % lmc_dtype_width(options->dtype))
         return LMC_ERR_ARGUMENT;
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;

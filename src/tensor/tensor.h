@@ -111,3 +111,17 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     lmc__wave wave;
     return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
 }
+
+/* For callers who bring no workspace. */
+static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
+                                               const lmc_tensor_options *options)
+{
+    *ws_size = lmc_tensor_workspace_size(options);
+    if (*ws_size == 0) return LMC_ERR_ARGUMENT;
+    *ws = LMC_REALLOC(NULL, NULL, 0, *ws_size);
+    return *ws ? LMC_OK : LMC_ERR_MEMORY;
+}
+static void lmc__free_workspace(void *ws, size_t ws_size)
+{
+    (void)LMC_REALLOC(NULL, ws, ws_size, 0);
+}

@@ -88,7 +88,7 @@ static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *arg, size_t n)
 {
     size_t i;
-    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n);
+    if (parallel && n > 1) parallel->run(parallel->user, task, arg, n, parallel->n_workers);
     else
         for (i = 0; i < n; i++) task(arg, i, 0);
 }

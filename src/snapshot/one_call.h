@@ -1,0 +1,279 @@
+#pragma once
+#include "base/platform.h"
+#include "codec/dtypes.h"
+#include "tensor/tensor.h"
+#include "snapshot/buffer.h"
+#include "snapshot/stdio.h"
+
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
+ * everything reads them; and they read every LMC file that holds one file and has no base.
+ *
+ *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
+ *     lmc_decompress LMC file in memory -> reader -> straight to dst
+ */
+
+/* A sink into memory of the caller's, which does not grow. */
+typedef struct lmc__fixed_sink {
+    uint8_t *data;
+    size_t size, cap;
+} lmc__fixed_sink;
+
+#ifndef LMC_NO_ENCODER
+static int lmc__write_fixed(void *user, const void *data, size_t size)
+{
+    lmc__fixed_sink *const f = (lmc__fixed_sink *)user;
+    if (size > f->cap - f->size) return 1;
+    if (size) memcpy(f->data + f->size, data, size);
+    f->size += size;
+    return 0;
+}
+
+/* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
+ * trailer. About 450 bytes with one tensor without a name. */
+#define LMC__ONE_CALL_OVERHEAD 1024u
+
+/* Blocks of an unknown kind are 2^17 bytes, all others are larger: 24 bytes of header and 8 in the
+ * index for each. */
+LMC_API size_t lmc_compress_bound(size_t size)
+{
+    const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
+    return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
+}
+
+/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
+ * kind: so a reader can tell the dtype. */
+static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
+                                        enum lmc_dtype dtype, const lmc_compress_options *options)
+{
+    const unsigned bits = lmc_dtype_bits(dtype);
+    lmc_writer_options writer_options;
+    lmc_writer *writer = NULL;
+    lmc_tensor tensor;
+    lmc_file file;
+    uint64_t shape;
+    enum lmc_status status;
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = size;
+    if (dtype != LMC_AUTO && bits % 8 == 0 && size % (bits / 8) == 0) {
+        memset(&tensor, 0, sizeof tensor);
+        shape = size / (bits / 8);
+        tensor.name = "";
+        tensor.dtype = lmc_dtype_name(dtype);
+        tensor.rank = 1;
+        tensor.shape = &shape;
+        tensor.size = size;
+        file.n_tensors = 1;
+        file.tensors = &tensor;
+    }
+    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
+    status = lmc_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_write_bytes(writer, src, size);
+    if (status == LMC_OK) status = lmc_end_file(writer);
+    if (status == LMC_OK) status = lmc_finish_writer(writer);
+    lmc_free_writer(writer);
+    return status;
+}
+
+LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                     size_t size, enum lmc_dtype dtype,
+                                     const lmc_compress_options *options)
+{
+    lmc__fixed_sink fixed;
+    lmc_sink sink;
+    enum lmc_status status;
+    if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
+        return LMC_ERR_ARGUMENT;
+    fixed.data = (uint8_t *)dst;
+    fixed.size = 0;
+    fixed.cap = dst_cap;
+    sink.write = lmc__write_fixed;
+    sink.user = &fixed;
+    status = lmc__compress_to(&sink, src, size, dtype, options);
+    if (status == LMC_ERR_WRITE) return LMC_ERR_DST_TOO_SMALL;
+    if (status == LMC_OK) *dst_size = fixed.size;
+    return status;
+}
+#endif
+
+/* A reader of the LMC file at src; its only regular file, without a base. */
+static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
+                                     const void *src, size_t src_size,
+                                     const lmc_compress_options *options)
+{
+    lmc_reader_options reader_options;
+    lmc_source source;
+    if (!src && src_size) return LMC_ERR_ARGUMENT;
+    memset(&reader_options, 0, sizeof reader_options);
+    if (options) {
+        reader_options.parallel = options->parallel;
+        reader_options.alloc_user = options->alloc_user;
+    }
+    memset(memory, 0, sizeof *memory);
+    memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
+    memory->size = src_size;
+    source = lmc_make_memory_source(memory);
+    LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
+    *file = lmc_get_file(*reader, 0);
+    if (lmc_count_files(*reader) == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    lmc_free_reader(*reader);
+    return LMC_ERR_UNSUPPORTED;
+}
+
+LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                              enum lmc_dtype *dtype)
+{
+    const lmc_file *file;
+    lmc_reader *reader;
+    lmc_memory memory;
+    if (!size) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, NULL));
+    *size = file->size;
+    if (dtype)
+        *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
+                     ? lmc_find_dtype(file->tensors[0].dtype)
+                     : LMC_AUTO;
+    lmc_free_reader(reader);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                                       size_t src_size, const lmc_compress_options *options)
+{
+    const lmc_file *file;
+    lmc_reader *reader;
+    lmc_memory memory;
+    enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
+    if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    if (file->size <= dst_cap) {
+        const size_t size = (size_t)file->size;
+        status = lmc_read_file(reader, 0, 0, dst, size);
+        if (status == LMC_OK) *dst_size = size;
+    }
+    lmc_free_reader(reader);
+    return status;
+}
+
+#ifndef LMC_NO_STDIO
+/* PATH.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+{
+    LMC__TRY(lmc__append(name, path, strlen(path)));
+    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
+    *part = fopen((const char *)name->data, "wb");
+    return *part ? LMC_OK : LMC_ERR_WRITE;
+}
+
+/* Closes it, and puts it where it belongs if all went well. */
+static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
+                                       enum lmc_status status)
+{
+    const char *const part_path = (const char *)name->data;
+    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+#ifdef _WIN32 /* rename() there does not replace */
+    if (status == LMC_OK) (void)remove(path);
+#endif
+    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status != LMC_OK) (void)remove(part_path);
+    return status;
+}
+
+#ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__compress_stream(const lmc_sink *sink, const lmc_stream *stream,
+                                            uint64_t size, enum lmc_dtype dtype,
+                                            const lmc_compress_options *options)
+{
+    lmc_writer_options writer_options;
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = size;
+    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
+    status = lmc_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_write_stream(writer, stream);
+    if (status == LMC_OK) status = lmc_end_file(writer);
+    if (status == LMC_OK) status = lmc_finish_writer(writer);
+    lmc_free_writer(writer);
+    return status;
+}
+
+LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+{
+    lmc__buffer name;
+    lmc_source source;
+    lmc_stream stream;
+    lmc_sink sink;
+    FILE *src, *part;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    src = fopen(src_path, "rb");
+    if (!src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, options ? options->alloc_user : NULL);
+    status = lmc_stdio_source(&source, src);
+    if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
+    if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
+    if (status == LMC_OK) {
+        sink = lmc_stdio_sink(part);
+        stream = lmc_stdio_stream(src);
+        status = lmc__compress_stream(&sink, &stream, source.size, dtype, options);
+        status = lmc__close_part(part, &name, dst_path, status);
+    }
+    lmc__free_buffer(&name);
+    (void)fclose(src);
+    return status;
+}
+#endif
+
+static int lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
+{
+    (void)user;
+    return file_number != 0 || file->kind != LMC_FILE_REGULAR;
+}
+
+LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                            const lmc_compress_options *options)
+{
+    lmc_restore_options restore_options;
+    lmc__buffer name;
+    lmc_stream stream;
+    FILE *src, *part;
+    enum lmc_status status;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    src = fopen(src_path, "rb");
+    if (!src) return LMC_ERR_READ;
+    memset(&restore_options, 0, sizeof restore_options);
+    if (options) {
+        restore_options.parallel = options->parallel;
+        restore_options.alloc_user = options->alloc_user;
+    }
+    lmc__init_buffer(&name, restore_options.alloc_user);
+    status = lmc__open_part(&part, &name, dst_path);
+    if (status == LMC_OK) {
+        stream = lmc_stdio_stream(src);
+        restore_options.begin_file = lmc__begin_one_file;
+        restore_options.write = lmc__write_stdio;
+        restore_options.user = part;
+        status = lmc_restore_snapshot(&stream, &restore_options, NULL);
+        status = lmc__close_part(part, &name, dst_path, status);
+    }
+    lmc__free_buffer(&name);
+    (void)fclose(src);
+    return status;
+}
+#endif
