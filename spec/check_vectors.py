@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Run a decoder over the conformance vectors and compare with vectors/manifest.json.
 
-Usage: check_vectors.py                               the reference decoder, as a module: bytes, fields, identities, statuses
-       check_vectors.py 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at spaces, no shell)
-       check_vectors.py --answers 'PROGRAM'           a program that answers for all vectors: bytes, fields, identities, statuses
+Usage: check_vectors.py [--level N]                               the reference decoder, as a module: bytes, fields, identities, statuses
+       check_vectors.py [--level N] 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at spaces,
+                                                                  no shell)
+       check_vectors.py [--level N] --answers 'PROGRAM'           a program that answers for all vectors: bytes, fields, identities, statuses
 
-{base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors that have bases are left out.
+--level N: the decoder is one of conformance level N, default 5 (all). It must refuse a vector of a higher level: a valid one with UNSUPPORTED
+(or BASE_MISSING), an invalid one with these or its own statuses. A valid vector with an "or" may also be refused as that says, by a decoder
+that checks what need not be checked (hashes).
+
+{base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors of its level that have bases are left out.
 A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
 with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (BASE_MISSING, BASE_WRONG) as the status says, and leave nothing in the
 directory of {out}. Modes and times are not checked of a command.
@@ -44,17 +49,38 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()
 
 
+def path_of(entry):
+    return os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")
+
+
 def bases_of(entry):
     return [os.path.join(VECTORS, path) for path in entry["base"]]
 
 
-def compare_module(entry):
+def expect(entry, level):
+    """The statuses that a decoder of this level may report."""
+    above = ["UNSUPPORTED", "BASE_MISSING"] if entry["level"] > level else []
+    if entry["kind"] == "valid":
+        return above or ["OK"] + entry.get("or", [])
+    return entry["status"] + above
+
+
+def compare_module(entry, level):
     """What is wrong with the reference decoder's answer, or None."""
+    expected, data = expect(entry, level), read(path_of(entry))
+    problem = compare_decoded(entry, data, [status for status in expected if status not in entry.get("or", ())], level, False)
+    if not problem and b"hash" in data:
+        checked = [status for status in expected if status != "OK" or "or" not in entry]
+        problem = compare_decoded(entry, data, checked, level, True)
+    return problem
+
+
+def compare_decoded(entry, data, expected, level, hashes):
     try:
-        snapshot = lmc_decode.decode(read(os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")), bases_of(entry))
+        snapshot = lmc_decode.decode(data, bases_of(entry), level, hashes)
     except lmc_decode.LmcError as error:
-        return None if error.status in entry.get("status", ()) else str(error)
-    if entry["kind"] == "invalid":
+        return None if error.status in expected else str(error)
+    if "OK" not in expected:
         return "accepted"
     if snapshot.identity.hex() != entry["identity"] or len(snapshot.files) != len(entry["files"]):
         return "identity of the snapshot or number of files"
@@ -102,9 +128,9 @@ def answer_of(entry):
     }
 
 
-def compare_answer(entry, program):
+def compare_answer(entry, level, program):
     """What is wrong with the answer of a running program, or None."""
-    paths = [os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")] + bases_of(entry)
+    paths = [path_of(entry)] + bases_of(entry)
     watch = threading.Timer(TIMEOUT, program.kill)               # its answer is the empty line then
     watch.start()
     try:
@@ -117,12 +143,12 @@ def compare_answer(entry, program):
     if not line:
         raise SystemExit("FAILED %s/%s: the program has ended, or was ended after %d seconds" % (entry["kind"], entry["name"], TIMEOUT))
     answer = json.loads(line)
-    if entry["kind"] == "valid" and answer != answer_of(entry) or entry["kind"] == "invalid" and answer["status"] not in entry["status"]:
+    if answer["status"] not in expect(entry, level) or answer["status"] == "OK" and answer != answer_of(entry):
         return line.strip()[:500]
     return None
 
 
-def compare_command(entry, template):
+def compare_command(entry, level, template):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         command = []
@@ -130,19 +156,17 @@ def compare_command(entry, template):
             if part == "{base}":
                 command += [argument for path in bases_of(entry) for argument in ("--base", path)]
             else:
-                command.append(part.replace("{in}", os.path.join(VECTORS, entry["kind"], entry["name"] + ".lmc")).replace("{out}", out))
+                command.append(part.replace("{in}", path_of(entry)).replace("{out}", out))
         try:
             result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return "no answer in %d seconds" % TIMEOUT
         said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
-        if entry["kind"] == "invalid":
-            allowed = {lmc_decode.EXIT_CODES.get(status, 3) for status in entry["status"]}
-            if result.returncode not in allowed:
-                return said
-            return "left behind: %s" % ", ".join(os.listdir(folder)) if os.listdir(folder) else None
-        if result.returncode != 0:
+        allowed = {0 if status == "OK" else lmc_decode.EXIT_CODES.get(status, 3) for status in expect(entry, level)}
+        if result.returncode not in allowed:
             return said
+        if result.returncode != 0:
+            return "left behind: %s" % ", ".join(os.listdir(folder)) if os.listdir(folder) else None
         if os.listdir(folder) != ["out"]:
             return "left behind: %s" % ", ".join(os.listdir(folder))
         files = entry["files"]
@@ -168,7 +192,9 @@ def compare_directory(out, files):
 
 
 def main(arguments):
-    program = None
+    program, level = None, lmc_decode.ALL_LEVELS
+    if arguments[:1] == ["--level"] and len(arguments) > 1 and arguments[1].isdigit():
+        level, arguments = int(arguments[1]), arguments[2:]
     if len(arguments) == 2 and arguments[0] == "--answers":
         program = subprocess.Popen(shlex.split(arguments[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
     elif len(arguments) > 1 or (arguments and ("{in}" not in arguments[0] or "{out}" not in arguments[0])):
@@ -181,12 +207,12 @@ def main(arguments):
         for entry in manifest[kind]:
             entry["kind"] = kind
             if program:
-                problem = compare_answer(entry, program)
-            elif arguments and entry["base"] and "{base}" not in arguments[0]:
+                problem = compare_answer(entry, level, program)
+            elif arguments and entry["base"] and "{base}" not in arguments[0] and entry["level"] <= level:
                 left_out += 1
                 continue
             else:
-                problem = compare_command(entry, arguments[0]) if arguments else compare_module(entry)
+                problem = compare_command(entry, level, arguments[0]) if arguments else compare_module(entry, level)
             if problem:
                 print("FAILED %s/%s (section %s, %s): %s" % (kind, entry["name"], entry["section"], "/".join(entry.get("status", ["ok"])), problem))
             passed, failed = passed + (not problem), failed + bool(problem)

@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""Reference decoder of LMC files, format 0.4, in plain Python 3.8+; laid out in the order of lmc-format.md.
+"""Reference decoder of LMC files, format 1.0, in plain Python 3.8+; laid out in the order of lmc-format.md.
 
-Usage: lmc_decode.py [--base BASE]... FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
-       lmc_decode.py [--base BASE]... --list FILE.lmc   check everything, print files and tensors as JSON
+Usage: lmc_decode.py [OPTION]... FILE.lmc OUT      restore; OUT is a file if the snapshot is one file without a path, else a directory
+       lmc_decode.py [OPTION]... --list FILE.lmc   check everything, print files and tensors as JSON
 FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
-BASE, for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right identity is
-taken, and again for a base that is a delta itself. It is held in memory.
+--base BASE   for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right
+              identity is taken, and again for a base that is a delta itself. It is held in memory.
+--level N     be a decoder of conformance level N (0 .. 5, default 5): refuse what is above it
+--hashes      check the SHA-256 hashes, too, if the file has them (section "hash")
 
 Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
 is left at OUT. As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
 """
 import functools
 import hashlib
+import io
+import itertools
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -36,11 +41,11 @@ def require(condition, text, status="CORRUPT"):
         raise LmcError(status, text)
 
 
-def make_crc_tables():
+def make_crc_tables(polynomial):
     table = []
     for byte in range(256):
         for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+            byte = byte >> 1 ^ (polynomial if byte & 1 else 0)
         table.append(byte)
     tables = [table]                           # tables[k]: a byte followed by k zero bytes
     for _ in range(7):
@@ -48,20 +53,31 @@ def make_crc_tables():
     return tables
 
 
-CRC_TABLES = make_crc_tables()
-
-
-def crc32c(data, crc=0):
-    """CRC of data; or, given the CRC of what came before, of both."""
-    t0, t1, t2, t3, t4, t5, t6, t7 = CRC_TABLES
-    crc ^= 0xFFFFFFFF
+def crc(data, value, tables, ones):
+    """The CRC of data after bytes of which value is the CRC. ones: its initial value and final exclusive or."""
+    t0, t1, t2, t3, t4, t5, t6, t7 = tables
+    value ^= ones
     whole = len(data) & ~7
-    for a, e, f, g, h in struct.iter_unpack("<I4B", memoryview(data)[:whole]):
-        a ^= crc
-        crc = t7[a & 255] ^ t6[a >> 8 & 255] ^ t5[a >> 16 & 255] ^ t4[a >> 24] ^ t3[e] ^ t2[f] ^ t1[g] ^ t0[h]
+    for x, in struct.iter_unpack("<Q", memoryview(data)[:whole]):
+        x ^= value
+        value = (t7[x & 255] ^ t6[x >> 8 & 255] ^ t5[x >> 16 & 255] ^ t4[x >> 24 & 255] ^ t3[x >> 32 & 255] ^ t2[x >> 40 & 255]
+                 ^ t1[x >> 48 & 255] ^ t0[x >> 56])
     for byte in data[whole:]:
-        crc = t0[(crc ^ byte) & 255] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
+        value = t0[(value ^ byte) & 255] ^ value >> 8
+    return value ^ ones
+
+
+CRC32C_TABLES = make_crc_tables(0x82F63B78)
+CRC64_TABLES = make_crc_tables(0x9A6C9329AC4BC9B5)
+
+
+def crc32c(data, value=0):
+    return crc(data, value, CRC32C_TABLES, (1 << 32) - 1)
+
+
+def crc64(data, value=0):
+    """CRC-64/NVME: that of the leaves of section 9.2."""
+    return crc(data, value, CRC64_TABLES, (1 << 64) - 1)
 
 
 class Cursor:
@@ -78,6 +94,22 @@ class Cursor:
     def fields(self, layout):
         return struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
 
+    def byte(self):
+        return self.take(1)[0]
+
+    def varint(self):
+        """v: 7 bits a byte, in the shortest form."""
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+            require(shift < 70, "varint of more than 10 bytes")
+        require(value < 1 << 64 and (byte > 0 or shift == 7), "varint of 2^64 or more, or not in its shortest form")
+        return value
+
     def string(self, size):
         text = self.take(size)
         require(b"\0" not in text, "zero byte in a string")
@@ -85,6 +117,10 @@ class Cursor:
 
     def finish(self):
         require(self.at == len(self.data), "%s is longer than its content" % self.what)
+
+
+def unzigzag(number):
+    return number >> 1 ^ -(number & 1)
 
 
 class Input:
@@ -114,65 +150,90 @@ class Input:
 
 # ---- 3. Layout ----
 
+ALL_LEVELS = 5                                 # conformance levels: 0 Direct, 1 Max, 2 Delta, 3 Own, 4 Quantised, 5 All
+
 
 class Snapshot:
     """files, metadata (pairs of key and value) and the identity; keep: whether each file keeps its bytes as .data."""
 
-    def __init__(self, keep=True):
-        self.files, self.metadata, self.identity, self.keep = [], [], None, keep
-        self.paths, self.runs, self.entries = set(), 0, []                      # entries: what the index must say (section 10)
+    def __init__(self, keep=True, level=ALL_LEVELS):
+        self.files, self.metadata, self.identity, self.keep, self.level = [], [], None, keep, level
+        self.incompatible, self.base_identity, self.base_items = 0, None, []
+        self.paths, self.numbers, self.entries = set(), dict.fromkeys((b"FILE", b"RUN ", None, b"INDX"), 0), []
+        # entries: what the index must say (section 10). The bytes of all files are counted in one row, in which a stream is a part:
+        self.done, self.filling = 0, 0         # bytes that there are; number of the file that gets the next one
+        self.stream_end, self.borders = 0, []  # None: not known; where the pieces of the stream end (section 5.1)
+        self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 2
+
+    def uses(self, bit):
+        return self.incompatible >> bit & 1
 
 
-def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False):
-    """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each."""
-    source, snapshot = Input(stream), Snapshot(keep)
-    read_file_header(source, snapshot)
-    if snapshot.base_identity:
-        snapshot.base_items = find_base(snapshot.base_identity, bases)
-    while True:
-        offset = source.at
-        kind, header, body = read_section(source, snapshot)
-        if kind == b"INDX":
-            break
-        if kind == b"FILE":
-            finish_file(snapshot)
-            file = read_file_body(body, snapshot)
-            snapshot.files.append(file)
-            snapshot.entries.append((offset, header + body, file, None))
-            deliver(file, b"")
-        else:
-            blocks = read_run(source, body, snapshot, deliver)
-            snapshot.entries.append((offset, header + body, None, blocks))
-            snapshot.runs += 1
-    require(snapshot.files, "no FILE section")
-    finish_file(snapshot)
-    check_index(body, snapshot)
-    check_trailer(source, offset, source.at)
+def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False):
+    """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each.
+    bases: paths (or Bases). A stream that is not seekable is read front to back, but then a base that is no LMC file must be safetensors or
+    single files: see read_tables."""
+    try:
+        source, snapshot = Input(stream), Snapshot(keep, level)
+        header = read_file_header(source, snapshot)
+        if snapshot.base_identity:
+            snapshot.base_items = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+        hash_section = None                    # of the section before this one, if that was one
+        while True:
+            offset = source.at
+            kind, section, body = read_section(source, snapshot)
+            if kind in (b"FILE", b"INDX"):
+                finish_stream(snapshot, deliver)
+            if kind == b"INDX":
+                break
+            what = None
+            if kind == b"FILE":
+                what = read_file_body(Cursor(body, "FILE body"), snapshot)
+                begin_stream(snapshot, what, deliver)
+            elif kind == b"RUN ":
+                what = read_run(source, Cursor(body, "RUN body"), snapshot, deliver)
+            require(snapshot.files, "the first section is no FILE")
+            require(not hashes or hash_section is None, "the section hash is not the last before the index")
+            hash_section = body if kind == b"hash" else None
+            snapshot.entries.append((offset, section + (body if what is not None else b""), what))
+        require(snapshot.files, "no FILE section")
+        check_index(Cursor(body, "index"), header, snapshot)
+        index_end = source.at
+        check_trailer(source.read(TRAILER_SIZE), offset, index_end)
+        require(not source.read_up_to(1), "bytes after the trailer")
+        if hashes and hash_section is not None:
+            check_hashes(hash_section, snapshot)
+    except MemoryError:
+        raise LmcError("LIMIT", "out of memory") from None
     return snapshot
 
 
 # ---- 4. File_Header ----
 
-MAGIC = bytes.fromhex("8C4C4D430D0A1A0A")
+MAGIC = bytes.fromhex("834C4D430D0A1A0A")
+DRAFT_MAGIC = bytes.fromhex("8C4C4D430D0A1A0A")
+FORMAT_MAJOR = 1
 HEADER_SIZE = 80
-FLAG_SEQUENTIAL = 1
-KNOWN_INCOMPATIBLE = 0
+JOINT_BIT, BASE_BIT, OWN_BIT, QUANTISED_BIT, GROUPED_BIT = range(5)             # of Incompatible; level N knows the first N
 
 
 def read_file_header(source, snapshot):
-    require(source.read_up_to(8) == MAGIC, "no LMC file", "NOT_LMC")
-    version = source.read(2)
-    require(version == b"\0\4", "format %d.%d; this decoder knows 0.4" % tuple(version), "VERSION")
-    header = MAGIC + version + source.read(HEADER_SIZE - 10)
-    size, flags, incompatible, _compatible, base, depth, reserved, crc = struct.unpack("<HIQQ32sIQI", header[10:])
-    require(crc == crc32c(header[:76]), "file header", "CHECKSUM")
+    magic = source.read_up_to(8)
+    require(magic != DRAFT_MAGIC, "a draft of the format (0.x)", "VERSION")
+    require(magic == MAGIC, "no LMC file", "NOT_LMC")
+    major = source.read(1)
+    require(major[0] == FORMAT_MAJOR, "format %d.x; this decoder knows %d.x" % (major[0], FORMAT_MAJOR), "VERSION")
+    header = magic + major + source.read(HEADER_SIZE - 9)
+    _minor, size, flags, incompatible, _compatible, base, depth, reserved, checksum = struct.unpack("<BHIQQ32sIQI", header[9:])
+    require(checksum == crc32c(header[:76]), "file header", "CHECKSUM")
     require(size == HEADER_SIZE, "Header_Size")
-    require(incompatible & ~KNOWN_INCOMPATIBLE == 0, "incompatible feature bits %x" % incompatible, "UNSUPPORTED")
-    require(flags & ~FLAG_SEQUENTIAL == 0 and reserved == 0, "reserved bits of the file header", "UNSUPPORTED")
-    require((base == bytes(32)) == (depth == 0), "Chain_Depth")
-    snapshot.base_identity = base if depth else None
-    snapshot.sequential = flags == FLAG_SEQUENTIAL
-    snapshot.keep = snapshot.keep or not snapshot.sequential                   # section 5.2, Prediction 2
+    require(incompatible >> snapshot.level == 0, "incompatible feature bits %#x" % incompatible, "UNSUPPORTED")
+    require(flags == reserved == 0, "reserved bits of the file header", "UNSUPPORTED")
+    snapshot.incompatible = incompatible
+    snapshot.base_identity = base if snapshot.uses(BASE_BIT) else None
+    require((base != bytes(32)) == (depth != 0) == bool(snapshot.uses(BASE_BIT)), "Base_Identity, Chain_Depth or bit 1 of Incompatible")
+    snapshot.keep = snapshot.keep or snapshot.uses(OWN_BIT)                    # section 5.2, Prediction 2
+    return header
 
 
 # ---- 5. Sections ----
@@ -181,15 +242,18 @@ SECTION_HEADER_SIZE = 24
 MAX_BODY_SIZE = 1 << 40
 OWN_MAX_BODY_SIZE = 1 << 30                    # this decoder's own limit: LIMIT (section 12)
 MAX_SIZE = (1 << 63) - 1
+KIND = re.compile(rb"[A-Za-z][A-Za-z0-9 ]{3}")
 
 
 def read_section(source, snapshot):
     header = source.read(SECTION_HEADER_SIZE)
     kind, number, size, head_crc, body_crc = struct.unpack("<4sIQII", header)
     require(head_crc == crc32c(header[:16]), "section header", "CHECKSUM")
-    numbers = {b"FILE": len(snapshot.files), b"RUN ": snapshot.runs, b"INDX": 0}
-    require(kind in numbers, "unknown kind of section")
-    require(number == numbers[kind], "number of section %s" % kind.decode())
+    require(KIND.fullmatch(kind), "kind of a section")
+    counted = None if kind[:1].islower() else kind                              # ancillary sections are counted together
+    require(counted in snapshot.numbers, "section of the unknown kind %s" % kind.decode(), "UNSUPPORTED")
+    require(number == snapshot.numbers[counted], "number of section %s" % kind.decode())
+    snapshot.numbers[counted] += 1
     require(size <= MAX_BODY_SIZE, "Body_Size")
     require(size <= OWN_MAX_BODY_SIZE, "section of %d bytes" % size, "LIMIT")
     body = source.read(size)
@@ -197,72 +261,111 @@ def read_section(source, snapshot):
     return kind, header, body
 
 
+def read_extensions(body):
+    """What follows the last field of a FILE, RUN or INDX body. Format 1.0 defines none, so a critical one is unknown."""
+    last = -1
+    while body.at < len(body.data):
+        tag = body.varint()
+        require(tag > last, "tags of extension records do not ascend")
+        last = tag
+        body.take(body.varint())
+        require(tag & 1 == 0, "critical extension record %d" % tag, "UNSUPPORTED")
+
+
 # ---- 5.1 FILE body ----
 
-UNKNOWN_SIZE = (1 << 64) - 1
+MAX_FILES = MAX_TENSORS = 1 << 28
 REGULAR, DIRECTORY = 0, 1
-HAS_MODE, HAS_MTIME = 1, 2
+IS_DIRECTORY, HAS_MODE, HAS_MTIME, IS_UNKNOWN = 1, 2, 4, 8                      # Form of a file entry
+IS_LIKE, HAS_GAP, HAS_LOSS = 1, 2, 4                                            # Form of a tensor entry
 MAX_PATH_SIZE = MAX_NAME_SIZE = 65535
-MAX_TENSORS = 1 << 28
 MAX_DTYPE_SIZE = MAX_RANK = 32
 MEASURES = ("none", "update", "relative", "nmse")
 MAX_MEASURE = len(MEASURES) - 1
-DTYPE_BITS = {name.encode(): bits for bits, names in (
-    (8, "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ"), (4, "F4"), (6, "F6_E2M3 F6_E3M2"),
-    (16, "I16 U16 F16 BF16"), (32, "I32 U32 F32"), (64, "C64 F64 I64 U64")) for name in names.split()}
+DTYPES = [None] + [name.encode() for name in (
+    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ F4 F6_E2M3 F6_E3M2 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64").split()]
+DTYPE_BITS = dict(zip(DTYPES[1:], [8] * 8 + [4] + [6] * 2 + [16] * 4 + [32] * 3 + [64] * 4))
 
 
 class File:
-    """path, kind, size, mode and mtime (None if not valid), tensors; crc and identity once decoded."""
+    """path, kind, size (None: not known yet), mode and mtime (None if not valid), tensors; crc and identity once decoded.
+    start: where its bytes begin among those of all files; done: how many of them there are."""
 
-    def __init__(self):
-        self.crc = self.done = self.next_tensor = 0
-        self.data, self.whole, self.identity = bytearray(), None, None
-        self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 2
+    def __init__(self, path=b"", kind=REGULAR, size=None):
+        self.path, self.kind, self.size, self.mode, self.mtime = path, kind, size, None, None
+        self.crc = self.start = self.done = self.next_tensor = 0
+        self.data, self.text, self.identity = bytearray(), None, None
+        self.set_tensors([])
+
+    def set_tensors(self, tensors):
+        """tensors are sorted; section 9.2: without any the file counts as one."""
+        self.tensors = tensors
+        self.whole = None if tensors else Tensor(self.path, b"U8", None, 0, MAX_SIZE)
 
 
 class Tensor:
-    """loss: Generation, Measure and Error."""
+    """loss: Generation, Measure and Error; identity and sha256 once decoded."""
+    __slots__ = "name", "dtype", "shape", "offset", "size", "loss", "sums", "identity", "sha256"
 
     def __init__(self, name, dtype, shape, offset, size, loss=(0, 0, 0)):
         self.name, self.dtype, self.shape, self.offset, self.size, self.loss = name, dtype, shape, offset, size, loss
-        self.leaves, self.identity = LeafCrcs(), None
+        self.sums = self.identity = self.sha256 = None
+
+    @property
+    def end(self):
+        return self.offset + self.size
 
 
 def read_file_body(body, snapshot):
-    body, file = Cursor(body, "FILE body"), File()
-    (size, file.kind, attributes, reserved, mode, seconds, nanoseconds, path_size, n_tensors) = body.fields("QBBHIqIII")
-    require(file.kind in (REGULAR, DIRECTORY), "File_Kind", "UNSUPPORTED")
-    require(attributes & ~(HAS_MODE | HAS_MTIME) == 0 and reserved == 0, "reserved bits of a FILE", "UNSUPPORTED")
-    require(size <= MAX_SIZE or size == UNKNOWN_SIZE, "File_Size")
-    file.size = None if size == UNKNOWN_SIZE else size
-    require(mode <= 0o7777 and (attributes & HAS_MODE or mode == 0), "Mode")
-    file.mode = mode if attributes & HAS_MODE else None
-    require(nanoseconds <= 999999999 and (attributes & HAS_MTIME or seconds == nanoseconds == 0), "Mtime")
-    file.mtime = seconds * 10**9 + nanoseconds if attributes & HAS_MTIME else None
-    require(path_size <= MAX_PATH_SIZE and n_tensors <= MAX_TENSORS, "Path_Size or N_Tensors")
-    require(n_tensors == 0 or (file.kind == REGULAR and file.size is not None), "tensors of a directory or of an unknown size")
-    require(file.kind == REGULAR or size == 0, "size of a directory")
-    file.path = body.string(path_size)
-    check_path(file.path, snapshot)
+    """The files, which are added to those of the snapshot."""
+    n_files = body.varint()
+    require(1 <= n_files <= MAX_FILES, "N_Files")
+    require(n_files == 1 or snapshot.uses(GROUPED_BIT), "several files in a section without bit 4 of Incompatible")
+    files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
+    for _ in range(n_files):
+        file = read_file_entry(body, files[-1].path if files else b"", entries)
+        require(file.size is not None or n_files == 1, "a file of unknown size with others in a section")
+        check_path(file.path, snapshot)
+        file.start, start = start, start + (file.size or 0)
+        require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes")
+        files.append(file)
+        snapshot.files.append(file)
+    read_extensions(body)
+    return files
+
+
+def read_file_entry(body, path_before, entries):
+    form, prefix, rest_size = body.byte(), body.byte(), body.varint()
+    require(form >> 4 == 0, "reserved bits of the Form of a file", "UNSUPPORTED")
+    require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of unknown size")
+    require(prefix <= len(path_before) and prefix + rest_size <= MAX_PATH_SIZE, "Path_Prefix or Path_Rest_Size")
+    file = File(path_before[:prefix] + body.string(rest_size), DIRECTORY if form & IS_DIRECTORY else REGULAR)
+    if form & IS_DIRECTORY:
+        file.size = 0
+    elif not form & IS_UNKNOWN:
+        file.size = body.varint()
+        require(file.size <= MAX_SIZE, "File_Size")
+    file.unknown = file.size is None
+    if form & HAS_MODE:
+        file.mode = body.varint()
+        require(file.mode <= 0o7777, "Mode")
+    if form & HAS_MTIME:
+        seconds, nanoseconds = body.fields("qI")
+        require(nanoseconds < 10**9, "Mtime_Nanoseconds")
+        file.mtime = seconds * 10**9 + nanoseconds
+    n_tensors = 0 if form & (IS_DIRECTORY | IS_UNKNOWN) else body.varint()
+    require(n_tensors <= MAX_TENSORS, "N_Tensors")
     tensors, end, names = [], 0, set()
     for _ in range(n_tensors):
-        tensor = read_tensor_entry(body)
-        require(tensor.offset >= end, "tensors overlap or are not sorted")
-        end = tensor.offset + tensor.size
+        tensor = read_tensor_entry(body, end, entries)
+        end = tensor.end
         require(end <= file.size, "tensor ends after its file")
         require(tensor.name not in names, "two tensors of the same name")
         names.add(tensor.name)
         tensors.append(tensor)
-    body.finish()
-    set_tensors(file, tensors)
+        entries.append(tensor)
+    file.set_tensors(tensors)
     return file
-
-
-def set_tensors(file, tensors):
-    """tensors are sorted; section 9.2: without any the file counts as one."""
-    file.tensors = tensors
-    file.whole = None if tensors else Tensor(file.path, b"U8", None, 0, MAX_SIZE)
 
 
 def check_path(path, snapshot):
@@ -274,22 +377,103 @@ def check_path(path, snapshot):
     snapshot.paths.add(path)
 
 
-def read_tensor_entry(body):
-    offset, size, name_size, dtype_size, rank, generation, measure = body.fields("QQIBBBB")
-    require(measure <= MAX_MEASURE and (measure > 0) == (generation > 0), "Generation or Measure of a tensor")
-    require(name_size <= MAX_NAME_SIZE and 1 <= dtype_size <= MAX_DTYPE_SIZE and rank <= MAX_RANK, "size of name, dtype or shape")
-    shape = body.fields("%dQ" % rank)
-    name, dtype = body.string(name_size), body.string(dtype_size)
-    error, = body.fields("I") if generation else (0,)
-    require(is_size_right(dtype, shape, size), "size of a tensor is not what dtype and shape say")
-    return Tensor(name, dtype, shape, offset, size, (generation, measure, error))
+def read_tensor_entry(body, end, entries):
+    """end: of the entry before it in its file."""
+    form, back = body.byte(), body.varint()
+    require(form >> 3 == 0, "reserved bits of the Form of a tensor", "UNSUPPORTED")
+    require(back <= len(entries) and (back or not form & IS_LIKE), "Back of a tensor")
+    like, prefix, suffix = entries[-back] if back else None, b"", b""
+    if like:
+        prefix_size, suffix_size = body.fields("BB")
+        require(prefix_size + suffix_size <= len(like.name), "Prefix or Suffix of a Name")
+        prefix, suffix = like.name[:prefix_size], like.name[len(like.name) - suffix_size:]
+    middle_size = body.varint()
+    require(len(prefix) + middle_size + len(suffix) <= MAX_NAME_SIZE, "size of a Name")
+    name = prefix + body.string(middle_size) + suffix
+    gap = body.varint() if form & HAS_GAP else 0
+    require(gap or not form & HAS_GAP, "Gap of 0")
+    dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
+    generation, measure, error = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
+    require(not form & HAS_LOSS or (generation > 0 and 1 <= measure <= MAX_MEASURE), "Generation or Measure of a tensor")
+    return Tensor(name, dtype, shape, end + gap, size, (generation, measure, error))
 
 
-def is_size_right(dtype, shape, size):
-    bits = DTYPE_BITS.get(dtype)
-    for extent in shape if bits else ():       # Python's integers are exact
+def read_type(body):
+    """Dtype, Shape and Size."""
+    number = body.byte()
+    require(number < len(DTYPES), "Dtype %d" % number, "UNSUPPORTED")
+    dtype = DTYPES[number]
+    if number == 0:
+        dtype_size = body.byte()
+        require(1 <= dtype_size <= MAX_DTYPE_SIZE, "Dtype_Size")
+        dtype = body.string(dtype_size)
+        require(dtype not in DTYPES, "a Dtype that has a number")
+    rank = body.byte()
+    require(rank <= MAX_RANK, "Rank")
+    shape = tuple([body.varint() for _ in range(rank)])
+    size = body.varint() if number == 0 else size_of(dtype, shape)
+    require(size is not None and size <= MAX_SIZE, "Size of a tensor, or no whole number of bytes")
+    return dtype, shape, size
+
+
+def size_of(dtype, shape):
+    """Bytes of a tensor whose Dtype is in the table; None if they are no whole number."""
+    bits = DTYPE_BITS[dtype]
+    for extent in shape:                       # Python's integers are exact
         bits *= extent
-    return bits is None or bits == 8 * size
+    return None if bits % 8 else bits // 8
+
+
+# ---- 5.1 Streams ----
+
+
+def begin_stream(snapshot, files, deliver):
+    """files: those of a FILE section."""
+    snapshot.filling = len(snapshot.files) - len(files)
+    snapshot.stream_end, borders = None, []
+    if files[-1].size is not None:
+        snapshot.stream_end = files[-1].start + files[-1].size
+        for file in files:
+            for tensor in file.tensors:
+                borders += [file.start + tensor.offset, file.start + tensor.end]
+            borders.append(file.start + file.size)
+    snapshot.borders = [border for border, _ in itertools.groupby(borders)]     # so no piece is empty
+    deliver(files[0], b"")
+
+
+def rest_of_piece(snapshot, at):
+    i = bisect_right(snapshot.borders, at)
+    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece")
+    return snapshot.borders[i] - at
+
+
+def add_to_stream(snapshot, data, deliver):
+    """Decoded bytes into the files in which they come next."""
+    at = 0
+    while at < len(data):
+        file = snapshot.files[snapshot.filling]
+        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
+        if piece:
+            add_to_file(file, piece, snapshot.keep)
+            deliver(file, piece)
+            at += len(piece)
+        else:
+            next_file(snapshot, deliver)
+    snapshot.done += len(data)
+
+
+def next_file(snapshot, deliver):
+    finish_file(snapshot.files[snapshot.filling])
+    snapshot.filling += 1
+    deliver(snapshot.files[snapshot.filling], b"")
+
+
+def finish_stream(snapshot, deliver):
+    if snapshot.files:
+        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files")
+        while snapshot.filling < len(snapshot.files) - 1:
+            next_file(snapshot, deliver)
+        finish_file(snapshot.files[-1])
 
 
 # ---- 5.2 RUN body ----
@@ -299,70 +483,109 @@ MAX_SEGMENTS = 1 << 24
 MAX_BLOCKS = (1 << 32) - 1
 
 
-ZERO, BASE, OWN = 0, 1, 2                      # Prediction
+ZERO, BASE, OWN, TEXT = 0, 1, 2, 3             # Prediction
 F32_TO_BF16, F32_TO_F16 = 1, 2                 # Conversion
 
 
 def read_run(source, body, snapshot, deliver):
-    body = Cursor(body, "RUN body")
-    run_size, log2_block_size, prediction, conversion, reserved, n_segments = body.fields("QBBBBI")
-    require(prediction <= OWN and reserved == 0, "Prediction or reserved field of a RUN", "UNSUPPORTED")
+    """What the index must say of the blocks."""
+    run_size, (log2_block_size, prediction, conversion) = body.varint(), body.fields("BBB")
+    require(prediction <= TEXT, "Prediction of a RUN", "UNSUPPORTED")
     require(conversion <= (F32_TO_F16 if prediction == OWN else 0), "Conversion of a RUN", "UNSUPPORTED")
     require(1 <= run_size <= MAX_SIZE, "Run_Size")
     require(MIN_LOG2_BLOCK_SIZE <= log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Log2_Block_Size")
-    require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments")
     require(snapshot.files, "RUN before the first FILE")
-    require(prediction != BASE or snapshot.base_identity, "Prediction 1 without a base")
-    require(prediction != OWN or not snapshot.sequential, "Prediction 2 in a Sequential file")
-    file, total, predicted = snapshot.files[-1], 0, Prediction(conversion)
-    for _ in range(n_segments):
-        number, base, offset, size, base_offset = body.fields("IIQQQ")
-        require(size >= 1, "empty segment")
-        # Section 6: segments follow one another in the latest file, so the run's bytes are simply the file's next bytes.
-        require(number == len(snapshot.files) - 1 and offset == file.done + total, "segment out of order")
-        total += size
-        require(offset + size <= (MAX_SIZE if file.size is None else file.size), "segment ends after its file")
-        require(conversion == 0 or size % 2 == 0, "segment of half an element")
-        data = find_prediction(snapshot, prediction, base, base_offset, size * predicted.step)
-        predicted.pieces.append((data, base_offset, size))
-    body.finish()
-    require(total == run_size, "Run_Size is not the sum of the segments")
+    require(prediction != BASE or snapshot.uses(BASE_BIT), "Prediction 1 without bit 1 of Incompatible")
+    require(prediction != OWN or snapshot.uses(OWN_BIT), "Prediction 2 without bit 2 of Incompatible")
+    start = snapshot.done
+    if snapshot.stream_end is not None:
+        require(run_size <= snapshot.stream_end - start, "run ends after its stream")
+    else:
+        require(snapshot.files[-1].done + run_size <= MAX_SIZE, "file of 2^63 bytes or more")
+    predicted = read_segments(body, snapshot, run_size, prediction, conversion) if prediction != ZERO else None
+    read_extensions(body)
     block_size = 1 << log2_block_size
     require((run_size - 1 >> log2_block_size) + 1 <= MAX_BLOCKS, "too many blocks")
     if prediction == OWN:
-        file.own_starts.append(file.done)
-        file.own_ends.append(file.done + run_size)
-    blocks, number = b"", 0
-    for start in range(0, run_size, block_size):
-        size = min(block_size, run_size - start)
-        entry, data = read_block(source, snapshot.runs, number, size, prediction, predicted)
+        snapshot.own_starts.append(start)
+        snapshot.own_ends.append(start + run_size)
+    blocks, run = bytearray(), snapshot.numbers[b"RUN "] - 1
+    for number in range((run_size - 1 >> log2_block_size) + 1):
+        size = min(block_size, run_size - number * block_size)
+        entry, data = read_block(source, snapshot, run, number, size, prediction, predicted)
         blocks += entry
-        add_to_file(file, data, snapshot.keep)
-        deliver(file, data)
-        number += 1
+        add_to_stream(snapshot, data, deliver)
     return blocks
 
 
-def find_prediction(snapshot, prediction, base, offset, size):
-    """The bytes of the item or file with which a segment is predicted, from offset to offset + size; None: zeros."""
-    if base == 0:
-        require(offset == 0, "Base_Offset without Base")
-        return None
-    require(prediction != ZERO, "Base in a run of Prediction 0")
+def read_segments(body, snapshot, run_size, prediction, conversion):
+    predicted, total, last_number = Prediction(conversion), 0, -1
+    n_segments = body.varint()
+    require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments")
+    for _ in range(n_segments):
+        size, reference, number, offset = body.varint(), body.varint(), None, 0
+        if size == 0:
+            size = rest_of_piece(snapshot, snapshot.done + total)
+        total += size
+        require(total <= run_size, "Run_Size is less than the sum of the segments")
+        require(conversion == 0 or size % 2 == 0, "segment of half an element")
+        if reference:
+            number = last_number = last_number + 1 + unzigzag(reference - 1 >> 1)
+            if reference - 1 & 1:
+                offset = body.varint()
+                require(offset > 0, "Offset of 0")
+        data = find_prediction(snapshot, prediction, number, offset, size * predicted.step) if reference else None
+        predicted.pieces.append((data, offset, size))
+    require(total == run_size, "Run_Size is not the sum of the segments")
+    return predicted
+
+
+def find_prediction(snapshot, prediction, number, offset, size):
+    """The bytes of the item, file or text with which a segment is predicted, from offset to offset + size."""
+    require(0 <= number < len(snapshot.base_items if prediction == BASE else snapshot.files), "no such item in the base, or no such file yet")
     if prediction == BASE:
-        require(base <= len(snapshot.base_items), "no such item in the base")
-        require(offset + size <= len(snapshot.base_items[base - 1]), "segment ends after its item of the base")
-        return snapshot.base_items[base - 1]
-    require(base <= len(snapshot.files), "no such file before this run")
-    file = snapshot.files[base - 1]
-    require(offset + size <= file.done, "prediction from bytes that come later")
-    own = bisect_right(file.own_ends, offset)
-    require(own == len(file.own_ends) or file.own_starts[own] >= offset + size, "prediction from a run of Prediction 2")
+        require(offset + size <= len(snapshot.base_items[number]), "segment ends after its item of the base")
+        return snapshot.base_items[number]
+    file = snapshot.files[number]
+    if prediction == TEXT:
+        file.text = file.text or HeaderText(file.tensors)
+        require(offset + size <= file.text.size, "segment ends after the header text")
+        return file.text
+    first, end = file.start + offset, file.start + offset + size
+    require(file.size is None or offset + size <= file.size, "segment ends after the file that it refers to")
+    require(end <= snapshot.done, "prediction from bytes that come later")
+    own = bisect_right(snapshot.own_ends, first)
+    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 2")
     return file.data
 
 
+class HeaderText:
+    """What the header of a safetensors file says of these tensors. It can be hundreds of times as large as the FILE body, so it is
+    made where it is asked for: text[a:b]."""
+
+    def __init__(self, tensors):
+        self.tensors, self.ends, self.size = tensors, [], 0
+        for i in range(len(tensors)):
+            self.size += len(self.entry(i))
+            self.ends.append(self.size)
+
+    def entry(self, i):
+        tensor = self.tensors[i]
+        first = tensor.offset - self.tensors[0].offset
+        return b'%s"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
+            b"," if i else b"", tensor.name, tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
+
+    def __getitem__(self, places):
+        i = bisect_right(self.ends, places.start)
+        start, made = (self.ends[i - 1] if i else 0), bytearray()
+        while start + len(made) < places.stop:
+            made += self.entry(i)
+            i += 1
+        return made[places.start - start:places.stop - start]
+
+
 class Prediction:
-    """The prediction of a run; pieces: for each segment the data, where it lies there, and the size of the segment."""
+    """The prediction of a run; pieces: for each segment the data (None: zeros), where it lies there, and the size of the segment."""
 
     def __init__(self, conversion):
         self.pieces, self.next, self.used = [], 0, 0
@@ -408,69 +631,70 @@ def f16_of_f32(x):
     return sign | min(number + (1 << drop - 1) - 1 + (number >> drop & 1) >> drop, 0x7C00)
 
 
-# ---- 6. Order (6.3 also in read_run) ----
-
-
-def finish_file(snapshot):
-    if snapshot.files:
-        file = snapshot.files[-1]
-        require(file.size is None or file.done == file.size, "the runs do not cover the file")
-        file.size = file.done
-
+# ---- 6. Order: see decode_stream, read_run and finish_stream ----
 
 # ---- 7. Block ----
 
 BLOCK_HEADER_SIZE = 24
 SYNC = 0xB1
-MAX_ELEMENTS = 1 << 20
+MAX_ELEMENTS = 1 << 22
 XOR, SUBTRACT = 0, 1
 STORED, PLANES, QUANTISED = 0, 1, 2
 MAX_JOINT = 2
 
 
-def read_block(source, run, number, size, run_prediction, predicted):
+def read_block(source, snapshot, run, number, size, run_prediction, predicted):
     """One block that must decode to size bytes: returns what the index must say of it, and the bytes."""
     header = source.read(BLOCK_HEADER_SIZE)
     sync, coding, prediction, grouping, n, payload_size, content_crc, base_crc, header_crc = struct.unpack("<BBBBIIIII", header)
     require(sync == SYNC, "no block where one should start")
     require(header_crc == crc32c(struct.pack("<II", run, number) + header[:20]), "block header", "CHECKSUM")
     width, residual, joint, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
-    n_classes, sparse, natural = (grouping & 7) + 1, grouping >> 3 & 1, grouping >> 4 & 7
     require(joint <= MAX_JOINT and layout <= QUANTISED, "Coding %#x of a block" % coding, "UNSUPPORTED")
-    require(prediction <= 1 and grouping >> 7 == 0, "Prediction or Grouping of a block", "UNSUPPORTED")
+    require(prediction <= 1, "Prediction of a block", "UNSUPPORTED")
     require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements")
+    require(joint == 0 or snapshot.uses(JOINT_BIT), "Joint planes without bit 0 of Incompatible")
+    require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 3 of Incompatible")
+    require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 1 or 2 of Incompatible")
+    require(grouping == 0 or prediction, "Grouping without prediction")
     if layout == STORED:
         require(payload_size == size and residual == joint == prediction == grouping == 0, "Payload_Size or manner of a stored block")
     elif layout == QUANTISED:
         require(payload_size < size, "Payload_Size")
         require(width in (2, 4) and residual == joint == grouping == 0, "manner of a quantised block")
     else:
+        n_classes, sparse, natural = split_grouping(grouping)
         require(payload_size < size, "Payload_Size")
         require(joint == 0 or (width > 1 and prediction == grouping == 0), "Joint planes")
         require(natural < width and (natural == 0 or (n_classes > 1 and not sparse)), "Natural")
-        require(n_classes == 1 or prediction, "classes without prediction")
     require(prediction == 0 or run_prediction != ZERO, "block with Prediction in a run without")
-    base = predicted.take(size)
+    base = predicted.take(size) if predicted else None
     if prediction == 0:
         require(base_crc == 0, "Base_CRC without prediction")
+        base = None
     else:
         require(base_crc == crc32c(base), "prediction of a block", "BASE_WRONG" if run_prediction == BASE else "CORRUPT")
     data = source.read(payload_size)
-    payload = Cursor(data, "payload")
-    if layout == QUANTISED:
-        data = read_quantised(payload, n, width, base if prediction else None)
-        payload.finish()
-    elif layout == PLANES:
-        if grouping:
-            planes = read_classes(payload, n, width, n_classes, sparse, natural, base if prediction else bytes(size))
-        elif joint:
-            planes = read_joint_planes(payload, n, width, joint)
+    if layout != STORED:
+        payload = Cursor(data, "payload")
+        if layout == QUANTISED:
+            data = read_quantised(payload, n, width, base)
         else:
-            planes = [read_plane(payload, n) for _ in range(width)]
-        data = join_planes(planes, n, residual, base if prediction else None)
+            if grouping:
+                planes = read_classes(payload, n, width, n_classes, sparse, natural, base)
+            elif joint:
+                planes = read_joint_planes(payload, n, width, joint)
+            else:
+                planes = [read_plane(payload, n) for _ in range(width)]
+            data = join_planes(planes, n, residual, base)
         payload.finish()
     require(crc32c(data) == content_crc, "content of a block", "CHECKSUM")
     return struct.pack("<II", BLOCK_HEADER_SIZE + payload_size, header_crc), data
+
+
+def split_grouping(grouping):
+    """Number of classes, Sparse and Natural."""
+    return (grouping & 7 | grouping >> 4 & 8) + 1, grouping >> 3 & 1, grouping >> 4 & 7
 
 
 def integers(data, width):
@@ -508,20 +732,23 @@ def read_classes(source, n, width, n_classes, sparse, natural, base):
     """Section 7.3: the planes."""
     thresholds = source.take(n_classes - 1)
     require(all(a < b for a, b in zip(b"\0" + thresholds, thresholds)), "thresholds of classes")
-    members = [[] for _ in range(n_classes)]
-    for i, b in enumerate(integers(base, width)):
-        key = b >> 8 * width - 9 & 255 if width > 1 else b << 1 & 255 | b >> 7
-        members[bisect_right(thresholds, key)].append(i)
+    keys = bytes([b >> 8 * width - 9 & 255 if width > 1 else b << 1 & 255 | b >> 7 for b in integers(base, width)])
+    classes = keys.translate(bytes([bisect_right(thresholds, key) for key in range(256)]))
+    sizes = [classes.count(c) for c in range(n_classes)]
     if sparse:
-        for own in filter(None, members):
-            mask = read_mask(source, len(own), 0)
-            own[:] = [i for i, bit in zip(own, mask) if bit]
-    planes = [source.take(n) for _ in range(natural)] + [bytearray(n) for _ in range(width - natural)]
-    for own in filter(None, members):
-        for plane in planes[natural:]:
-            for i, byte in zip(own, read_plane(source, len(own))):
-                plane[i] = byte
-    return planes
+        masks = [read_mask(source, size, 0) if size else b"" for size in sizes]
+        sizes = [mask.count(1) for mask in masks]
+        # An element that is not coded goes to one class more, in which all is zero.
+        classes = bytes([c if bit else n_classes for c, bit in zip(classes, deal(classes, masks))])
+    planes = [source.take(n) for _ in range(natural)]
+    lists = [[read_plane(source, size) if size else b"" for _ in range(natural, width)] for size in sizes]
+    return planes + [deal(classes, [planes_of_class[p] for planes_of_class in lists]) for p in range(width - natural)]
+
+
+def deal(classes, lists):
+    """For each element the next byte of the list of its class; 0 for the class behind the last."""
+    hands = [iter(one) for one in lists] + [itertools.repeat(0)]
+    return bytes([next(hands[c]) for c in classes])
 
 
 def read_joint_planes(source, n, width, joint):
@@ -649,7 +876,7 @@ MODE_RAW, MODE_CONSTANT, MODE_TREE, MODE_ESCAPE = 0, 1, 2, 3
 
 
 def read_plane(source, n):
-    mode = source.take(1)[0]
+    mode = source.byte()
     require(mode <= MODE_ESCAPE, "mode of a plane")
     if mode == MODE_RAW:
         return source.take(n)
@@ -737,17 +964,46 @@ COMPLEMENT = bytes(range(255, -1, -1))
 SPREAD = [bytes(byte >> i & 1 for i in range(8)) for byte in range(256)]
 
 
+MAX_GAP_MODE = 64
+
+
 def read_mask(source, n, nesting):
     """n bits, one a byte."""
-    size, mode = (n + 7) // 8, 0
+    size, mode, nested_modes = (n + 7) // 8, 0, 2 * len(FROZEN_TREES)
     if n >= MIN_NESTED_BITS and nesting < MAX_NESTING:
-        mode = source.take(1)[0]
-        require(mode <= 2 * len(FROZEN_TREES), "mode of a mask")
+        mode = source.byte()
+        require(mode <= (nested_modes if nesting else MAX_GAP_MODE), "mode of a mask")
     if mode == 0:
         return unpack_bits(source.take(size), n)
+    if mode > nested_modes:
+        return read_gaps(source, n, mode - nested_modes - 1 >> 1, mode - nested_modes - 1 & 1)
     level, polarity = mode - 1 >> 1, mode - 1 & 1
     packed = read_node(source, FROZEN_TREES[level], 0, 0, size, nesting + 1)
     return unpack_bits(packed.translate(COMPLEMENT) if polarity else packed, n)
+
+
+def read_gaps(source, n, low_bits, polarity):
+    """The gaps between the bits that differ from polarity, in Golomb-Rice codes."""
+    count, = struct.unpack("<I", source.take(3) + b"\0")
+    require(1 <= count <= n, "number of gaps")
+    low = source.take((count * low_bits + 7) // 8)
+    require(count * low_bits % 8 == 0 or low[-1] >> count * low_bits % 8 == 0, "unused bits of the low parts of gaps")
+    bits, position, found, quotient = bytearray([polarity]) * n, -1, 0, 0
+    while found < count:
+        byte = source.byte()
+        for i in range(8):
+            if byte >> i & 1 == 0:
+                quotient += 1
+                continue
+            require(found < count, "unused bits of the quotients of gaps")
+            at = found * low_bits
+            part = int.from_bytes(low[at >> 3:(at >> 3) + 4], "little") >> (at & 7) & (1 << low_bits) - 1
+            position += 1 + (quotient << low_bits | part)
+            require(position < n, "gaps reach beyond the mask")
+            bits[position], found, quotient = 1 - polarity, found + 1, 0
+        # Zeros behind the last one are unused bits; others that lead beyond the mask would cost time.
+        require(found == count or position + (quotient << low_bits) < n, "gaps reach beyond the mask")
+    return bytes(bits)
 
 
 def unpack_bits(packed, n):
@@ -775,25 +1031,27 @@ FROZEN_TREES = [Tree(zip((length + 1 for length in range(MAX_LENGTH) for _ in ra
 # ---- 9. Checks and identities ----
 
 LEAF_SIZE = 262144
+TENSOR, WHOLE_FILE, WHOLE_DIRECTORY = 0, 1, 2  # Type
 
 
-class LeafCrcs:
-    """The leaf CRCs of section 9.2, of bytes that come in pieces."""
+class Sums:
+    """Of bytes that come in pieces: the leaves of section 9.2, and SHA-256."""
 
     def __init__(self):
-        self.packed, self.crc, self.fill = bytearray(), 0, 0
+        self.leaves, self.crc, self.fill, self.sha256 = bytearray(), 0, 0, hashlib.sha256()
 
     def add(self, data):
+        self.sha256.update(data)
         at = 0
         while at < len(data):
             piece = data[at:at + LEAF_SIZE - self.fill]
-            self.crc, at, self.fill = crc32c(piece, self.crc), at + len(piece), self.fill + len(piece)
+            self.crc, at, self.fill = crc64(piece, self.crc), at + len(piece), self.fill + len(piece)
             if self.fill == LEAF_SIZE:
                 self.flush()
 
     def flush(self):
         if self.fill:
-            self.packed += struct.pack("<I", self.crc)
+            self.leaves += struct.pack("<Q", self.crc)
             self.crc = self.fill = 0
 
 
@@ -804,31 +1062,38 @@ def add_to_file(file, data, keep):
     file.crc = crc32c(data, file.crc)
     start, end = file.done, file.done + len(data)
     if file.whole:
-        file.whole.leaves.add(data)
+        add_to_tensor(file.whole, data)
     while file.next_tensor < len(file.tensors):
         tensor = file.tensors[file.next_tensor]
-        tensor_end = tensor.offset + tensor.size
-        if tensor.offset < end and tensor_end > start:
-            tensor.leaves.add(data[max(tensor.offset - start, 0):tensor_end - start])
-        if tensor_end > end:
+        if tensor.offset < end and tensor.end > start:
+            add_to_tensor(tensor, data[max(tensor.offset - start, 0):tensor.end - start])
+        if tensor.end > end:
             break
+        identify_tensor(tensor, TENSOR, tensor.shape, tensor.size)
         file.next_tensor += 1
     file.done = end
 
 
-def identify_tensor(tensor, shape, size):
-    tensor.leaves.flush()
-    tensor.identity = hashlib.sha256(b"LMC tensor 1\0" + tensor.leaves.packed + struct.pack("<B", len(tensor.dtype)) + tensor.dtype
-                                     + struct.pack("<B%dQQ" % len(shape), len(shape), *shape, size)).digest()
-    return tensor.identity
+def add_to_tensor(tensor, data):
+    tensor.sums = tensor.sums or Sums()
+    tensor.sums.add(data)
 
 
-def identify_file(file):
-    """All identities of a file, in the order of the index."""
+def finish_file(file):
+    file.size = file.done
+    for tensor in file.tensors[file.next_tensor:]:                              # those of no bytes, if no byte came at all
+        identify_tensor(tensor, TENSOR, tensor.shape, tensor.size)
     if file.whole:
-        file.identity = identify_tensor(file.whole, (file.size,), file.size)
-        return file.identity
-    return b"".join(identify_tensor(tensor, tensor.shape, tensor.size) for tensor in file.tensors)
+        identify_tensor(file.whole, WHOLE_DIRECTORY if file.kind == DIRECTORY else WHOLE_FILE, (file.size,), file.size)
+        file.identity = file.whole.identity
+
+
+def identify_tensor(tensor, kind, shape, size):
+    sums, tensor.sums = tensor.sums or Sums(), None
+    sums.flush()
+    tensor.sha256 = sums.sha256.digest()
+    tensor.identity = hashlib.sha256(b"LMC tensor 2\0" + bytes([kind]) + sums.leaves + bytes([len(tensor.dtype)]) + tensor.dtype
+                                     + struct.pack("<B%dQQ" % len(shape), len(shape), *shape, size)).digest()
 
 
 def sort_items(snapshot):
@@ -839,30 +1104,53 @@ def sort_items(snapshot):
 
 def identify_snapshot(snapshot):
     text = b"".join(struct.pack("<I", len(tensor.name)) + tensor.name + tensor.identity for _, tensor in sort_items(snapshot))
-    return hashlib.sha256(b"LMC snapshot 1\0" + text).digest()
+    return hashlib.sha256(b"LMC snapshot 2\0" + text).digest()
+
+
+def check_hashes(body, snapshot):
+    """The section "hash"."""
+    if body[:8] == bytes([1, 0, 0, 0, 0, 0, 0, 0]):                             # SHA-256; others are skipped
+        require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash")
 
 
 # ---- 9.4 Bases ----
 
+OWN_MAX_CHAIN = 100                            # this decoder's own limit: LIMIT (section 12)
 
-def find_base(identity, paths):
-    """The bytes of each item of the snapshot of that identity, which should be among those at paths."""
+
+class Bases:
+    """paths: of all that may be a base. in_use: those of LMC files that are being decoded, each the base of the one before. broken: errors of
+    those that were tried; plain: what was found at the other paths."""
+
+    def __init__(self, paths):
+        self.paths, self.in_use, self.broken, self.plain = list(paths), [], {}, {}
+
+
+def find_base(snapshot, bases, stream):
+    """The bytes of each item of the base of snapshot. stream: its own LMC file."""
+    identity, paths = snapshot.base_identity, [path for path in bases.paths if path not in bases.in_use]
     require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "BASE_MISSING")
+    require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long", "LIMIT")
     error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given" % identity.hex())
+    tables = None
+    if not all(map(is_lmc, paths)):
+        try:
+            tables = read_tables(snapshot, stream)
+        except LmcError as reason:             # this file is damaged, but the rule of safetensors may tell the items
+            error = reason
     for path in paths:
         try:
             if not is_lmc(path):
-                snapshot = read_plain(path)
+                found = find_plain_base(identity, path, bases, tables)
             elif read_claim(path) == identity:
-                with open(path, "rb") as stream:
-                    snapshot = decode_stream(stream, [other for other in paths if other != path], keep=True)
+                found = read_lmc_base(path, bases, snapshot.level)
             else:
                 continue
         except LmcError as reason:             # another may do
             error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
             continue
-        if snapshot.identity == identity:
-            return [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(snapshot)]
+        if found and found.identity == identity:
+            return [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(found)]
     raise error
 
 
@@ -878,85 +1166,272 @@ def read_claim(path):
     try:
         with open(path, "rb") as stream:
             stream.seek(-TRAILER_SIZE, os.SEEK_END)
-            stream.seek(int.from_bytes(stream.read(8), "little") + SECTION_HEADER_SIZE + 8)
+            stream.seek(int.from_bytes(stream.read(8), "little") + SECTION_HEADER_SIZE + IDENTITY_OFFSET)
             return stream.read(32)
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, ValueError):
         return None
 
 
-@functools.lru_cache(maxsize=None)
-def read_plain(path):
-    """A file, or the files and directories below a directory, as the snapshot that a tool would make of it."""
-    snapshot, path = Snapshot(), os.fsencode(path)
+def read_lmc_base(path, bases, level):
+    if path in bases.broken:
+        raise bases.broken[path]
+    bases.in_use.append(path)
+    try:
+        with open(path, "rb") as stream:
+            return decode_stream(stream, bases, keep=True, level=level)
+    except LmcError as error:
+        bases.broken[path] = error
+        raise
+    finally:
+        bases.in_use.pop()
+
+
+def find_plain_base(identity, path, bases, tables):
+    """A file, or the files and directories below a directory, as a snapshot: by the tables of the snapshot that needs it, or by containers."""
+    if path not in bases.plain:
+        bases.plain[path] = [list_plain(os.fsencode(path)), None]
+    files, by_containers = bases.plain[path]
+    found = tables and lay_out(files, tables)
+    if found and found.identity == identity:
+        return found
+    if by_containers is None:
+        by_containers = bases.plain[path][1] = make_snapshot((path, kind, data, find_safetensors(data)) for path, kind, data in files)
+    return by_containers
+
+
+def list_plain(path):
+    """Path, kind and bytes of each."""
+    def load(full):
+        with open(full, "rb") as stream:
+            return stream.read()
+
     if not os.path.isdir(path):
-        read_plain_file(snapshot, path, b"", REGULAR)
+        return [(b"", REGULAR, load(path))]
+    files = []
     for folder, _, names in os.walk(path):
-        if folder != path or not os.listdir(path):
-            read_plain_file(snapshot, folder, os.path.relpath(folder, path) if folder != path else b"", DIRECTORY)
-        for name in names:
-            full = os.path.join(folder, name)
-            read_plain_file(snapshot, full, os.path.relpath(full, path), REGULAR)
+        if folder != path:
+            files.append((folder, DIRECTORY, b""))
+        files += [(full, REGULAR, load(full)) for full in (os.path.join(folder, name) for name in names)]
+    return [(os.path.relpath(full, path).replace(os.fsencode(os.sep), b"/"), kind, data) for full, kind, data in files] or [(b"", DIRECTORY, b"")]
+
+
+def make_snapshot(files):
+    """files: path, kind, bytes and tensors of each."""
+    snapshot = Snapshot()
+    for path, kind, data, tensors in files:
+        file = File(path, kind, len(data))
+        file.set_tensors(tensors)
+        add_to_file(file, data, False)
+        finish_file(file)
+        file.data = data
+        snapshot.files.append(file)
     snapshot.identity = identify_snapshot(snapshot)
     return snapshot
 
 
-def read_plain_file(snapshot, path, name, kind):
-    file = File()
-    file.path, file.kind, data = name.replace(os.fsencode(os.sep), b"/"), kind, b""
-    if kind == REGULAR:
-        with open(path, "rb") as stream:
-            data = stream.read()
-    set_tensors(file, find_safetensors(data))
-    add_to_file(file, data, True)
-    file.size = len(data)
-    identify_file(file)
-    snapshot.files.append(file)
+def lay_out(files, tables):
+    """The snapshot of these files that has the tensors of tables, if they are the same files."""
+    left, found, parents = {path: (kind, data) for path, kind, data in files}, [], set()
+    for file in tables.files:
+        kind, data = left.pop(file.path, (None, b""))
+        if (kind, len(data)) != (file.kind, file.size):
+            return None
+        found.append((file.path, kind, data, [Tensor(t.name, t.dtype, t.shape, t.offset, t.size) for t in file.tensors]))
+        parts = file.path.split(b"/")
+        parents.update(b"/".join(parts[:i]) for i in range(1, len(parts)))
+    return make_snapshot(found) if left.keys() <= parents else None
+
+
+def read_tables(snapshot, stream):
+    """A snapshot with the files of the one in stream, as its index says; None if that cannot be read yet."""
+    if not stream.seekable():
+        return None
+    tables, at = Snapshot(level=snapshot.level), stream.tell()
+    tables.incompatible = snapshot.incompatible
+    size = stream.seek(0, os.SEEK_END)
+    try:
+        stream.seek(max(size - TRAILER_SIZE, 0))
+        trailer = stream.read(TRAILER_SIZE)
+        require(trailer[32:] == END_MAGIC, "no trailer", "TRUNCATED")
+        offset, index_size, total_size = read_trailer(trailer)
+        require(offset + index_size + TRAILER_SIZE == total_size == size, "trailer disagrees with the file")
+        stream.seek(offset)
+        kind, _, body = read_section(Input(stream), tables)
+    finally:
+        stream.seek(at)
+    require(kind == b"INDX", "the last section is no INDX")
+    body = Cursor(body, "index")
+    n_sections, = body.fields("%dx I %dx" % (HEADER_SIZE, 4 + 32))
+    for _ in range(n_sections):
+        kind, size = body.fields("8x 4s 4x Q 8x")
+        if kind == b"FILE":
+            for file in read_file_body(Cursor(body.take(size), "FILE body"), tables):
+                if file.size is None:
+                    file.size, = body.fields("Q")
+                body.take(4 + 32 * (len(file.tensors) or 1))
+        elif kind == b"RUN ":
+            run = Cursor(body.take(size), "RUN body")
+            run_size, log2_block_size = run.varint(), run.byte()
+            require(run_size > 0 and log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Run_Size or Log2_Block_Size")
+            body.take(8 * ((run_size - 1 >> log2_block_size) + 1))
+    return tables
+
+
+# ---- 9.4 What is a safetensors file ----
+
+MAX_JSON_SIZE = 100000000
+MAX_JSON_DEPTH = 64
+
+
+class Number(str):
+    """A number of JSON, as it is written."""
+
+    def whole(self):
+        require(re.fullmatch("0|[1-9][0-9]*", self) and len(self) <= 19 and int(self) <= MAX_SIZE, "no whole number below 2^63")
+        return int(self)
+
+
+class Json:
+    """Reads RFC 8259 from text. What is not: LmcError."""
+    SPACE = re.compile(r"[ \t\n\r]*")
+    NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+    PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+    ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u(?![dD][89a-fA-F])([0-9a-fA-F]{4}))')
+    SHORT = dict(zip('"\\/bfnrt', '"\\/\b\f\n\r\t'))
+
+    def __init__(self, text):
+        self.text, self.at = text, 0
+
+    def skip(self, token):
+        """Whether that comes next; if so, it and the white space behind it are taken."""
+        if not self.text.startswith(token, self.at):
+            return False
+        self.at = self.SPACE.match(self.text, self.at + len(token)).end()
+        return True
+
+    def match(self, pattern):
+        found = pattern.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+        return found
+
+    def value(self, depth=1):
+        """depth: of the value, if it is an array or object."""
+        if self.skip("{"):
+            return self.members(depth)
+        if self.skip("["):
+            return self.elements(depth)
+        if self.text.startswith('"', self.at):
+            return self.string()
+        for word, value in (("true", True), ("false", False), ("null", None)):
+            if self.skip(word):
+                return value
+        number = self.match(self.NUMBER)
+        require(number, "no JSON value")
+        self.skip("")
+        return Number(number.group())
+
+    def members(self, depth):
+        require(depth <= MAX_JSON_DEPTH, "JSON is nested too deep")
+        found = {}
+        if self.skip("}"):
+            return found
+        while True:
+            key = self.string()
+            require(key not in found, "a key twice")
+            require(self.skip(":"), "no colon")
+            found[key] = self.value(depth + 1)
+            if self.skip("}"):
+                return found
+            require(self.skip(","), "no comma")
+
+    def elements(self, depth):
+        require(depth <= MAX_JSON_DEPTH, "JSON is nested too deep")
+        found = []
+        if self.skip("]"):
+            return found
+        while True:
+            found.append(self.value(depth + 1))
+            if self.skip("]"):
+                return found
+            require(self.skip(","), "no comma")
+
+    def string(self):
+        require(self.text.startswith('"', self.at), "no string")
+        self.at += 1
+        pieces = []
+        while True:
+            pieces.append(self.match(self.PLAIN).group())
+            if self.skip('"'):
+                return "".join(pieces)
+            escape = self.match(self.ESCAPE)
+            require(escape, "no character that a string may have, or no escape: a lone surrogate is none")
+            short, high, low, unit = escape.groups()
+            if short:
+                pieces.append(self.SHORT[short])
+            elif unit:
+                pieces.append(chr(int(unit, 16)))
+            else:
+                pieces.append(chr(0x10000 + (int(high, 16) - 0xD800 << 10) + int(low, 16) - 0xDC00))
 
 
 def find_safetensors(data):
-    """The tensors if data is a valid safetensors file: u64 size of the JSON, the JSON, the tensors without gaps."""
-    end = 8 + int.from_bytes(data[:8], "little")
-    if data[8:9] != b"{" or end > len(data):
+    """The tensors if data is a safetensors file: u64 size of the JSON, the JSON, the tensors without gaps."""
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or size > min(len(data) - 8, MAX_JSON_SIZE):
         return []
-    tensors = []
     try:
-        for name, entry in json.loads(data[8:end]).items():
-            if name != "__metadata__":
-                first, last = entry["data_offsets"]
-                tensors.append(Tensor(name.encode(), entry["dtype"].encode(), tuple(entry["shape"]), end + first, last - first))
+        json_reader = Json(bytes(data[8:8 + size]).decode("utf-8"))
+        require(json_reader.text.startswith("{"), "no JSON object")
+        members = json_reader.value()
+        require(json_reader.at == len(json_reader.text), "something follows the JSON object")
+        tensors = [tensor_of(name, entry, 8 + size) for name, entry in members.items() if name != "__metadata__"]
         tensors.sort(key=lambda tensor: (tensor.offset, tensor.size, tensor.name))
+        end = 8 + size
         for tensor in tensors:
-            require(tensor.offset == end and tensor.size >= 0, "tensors are not side by side")
-            require(is_size_right(tensor.dtype, tensor.shape, tensor.size), "size of a tensor")
-            end += tensor.size
+            require(tensor.offset == end, "tensors are not side by side")
+            end = tensor.end
         require(end <= len(data), "tensor ends after its file")
-    except (LmcError, ValueError, KeyError, TypeError, AttributeError):
+    except (LmcError, UnicodeDecodeError):
         return []                              # plain bytes
     return tensors
 
 
+def tensor_of(name, entry, start):
+    """start: of the tensors' bytes."""
+    require(isinstance(entry, dict), "no object")
+    dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+    require(type(dtype) is str and type(shape) is list and type(offsets) is list and len(offsets) == 2, "dtype, shape or data_offsets")
+    require(all(type(number) is Number for number in shape + offsets), "no number")
+    name, dtype, shape, (first, last) = name.encode(), dtype.encode(), tuple(map(Number.whole, shape)), map(Number.whole, offsets)
+    require(len(name) <= MAX_NAME_SIZE and 1 <= len(dtype) <= MAX_DTYPE_SIZE and len(shape) <= MAX_RANK, "section 5.1: sizes")
+    require(b"\0" not in name + dtype, "section 2: zero byte")
+    require(first <= last and (dtype not in DTYPE_BITS or size_of(dtype, shape) == last - first), "data_offsets")
+    return Tensor(name, dtype, shape, start + first, last - first)
+
+
 # ---- 10. Index and trailer ----
 
+IDENTITY_OFFSET = HEADER_SIZE + 8              # in the INDX body
 MAX_VALUE_SIZE = 1 << 28
 TRAILER_SIZE = 40
-END_MAGIC = bytes.fromhex("8D4C4D430D0A1A0A")
+END_MAGIC = bytes.fromhex("824C4D430D0A1A0A")
 
 
-def check_index(body, snapshot):
-    body = Cursor(body, "index")
-    n_files, n_runs, identity, n_metadata, reserved = body.fields("II32sII")
-    require(reserved == 0, "reserved field of the index", "UNSUPPORTED")
-    require(n_files == len(snapshot.files) and n_runs == snapshot.runs, "index: N_Files or N_Runs")
-    for offset, copy, file, blocks in snapshot.entries:
-        require(body.fields("Q")[0] == offset, "index: Offset of a section")
-        require(body.take(len(copy)) == copy, "index: Copy of a section")
-        if file:
-            size, crc, reserved = body.fields("QII")
-            require(reserved == 0, "reserved field of an index entry")
-            require(size == file.size and crc == file.crc, "index: File_Size or File_CRC")
-            require(body.take(32 * (len(file.tensors) or 1)) == identify_file(file), "index: identity of a tensor or file")
-        else:
-            require(body.take(len(blocks)) == blocks, "index: size or Header_CRC of a block")
+def check_index(body, header, snapshot):
+    require(body.take(HEADER_SIZE) == header, "index: copy of the file header")
+    n_sections, n_metadata, identity = body.fields("II32s")
+    require(n_sections == len(snapshot.entries), "index: N_Sections")
+    for offset, copy, what in snapshot.entries:
+        require(body.take(8) == struct.pack("<Q", offset), "index: Offset of a section")
+        require(body.take(len(copy)) == copy, "index: copy of a section")
+        if isinstance(what, list):             # files
+            for file in what:
+                require(not file.unknown or body.take(8) == struct.pack("<Q", file.size), "index: File_Size")
+                require(body.take(4) == struct.pack("<I", file.crc), "index: File_CRC")
+                for tensor in file.tensors or [file.whole]:
+                    require(body.take(32) == tensor.identity, "index: identity of a tensor or file")
+        elif what is not None:                 # sizes and CRCs of blocks
+            require(body.take(len(what)) == what, "index: size or Header_CRC of a block")
     snapshot.identity = identify_snapshot(snapshot)
     require(identity == snapshot.identity, "index: identity of the snapshot")
     for _ in range(n_metadata):
@@ -965,35 +1440,29 @@ def check_index(body, snapshot):
         key = body.string(key_size)
         require(not snapshot.metadata or snapshot.metadata[-1][0] < key, "metadata keys do not ascend")
         snapshot.metadata.append((key, body.take(value_size)))
-    body.finish()
+    read_extensions(body)
 
 
-def check_trailer(source, index_start, index_end):
-    trailer = source.read(TRAILER_SIZE)
-    index_offset, index_size, total_size, reserved, crc, magic = struct.unpack("<QQQII8s", trailer)
+def check_trailer(trailer, index_start, index_end):
+    require(read_trailer(trailer) == (index_start, index_end - index_start, index_end + TRAILER_SIZE), "trailer disagrees with the file")
+
+
+def read_trailer(trailer):
+    """Index_Offset, Index_Size and Total_Size."""
+    index_offset, index_size, total_size, major, _minor, reserved, checksum, magic = struct.unpack("<QQQBBHI8s", trailer)
     require(magic == END_MAGIC, "End_Magic")
-    require(crc == crc32c(trailer[:28]), "trailer", "CHECKSUM")
+    require(checksum == crc32c(trailer[:28]), "trailer", "CHECKSUM")
+    require(major == FORMAT_MAJOR, "format %d.x by the trailer" % major, "VERSION")
     require(reserved == 0, "reserved field of the trailer", "UNSUPPORTED")
-    require((index_offset, index_size, total_size) == (index_start, index_end - index_start, index_end + TRAILER_SIZE),
-            "trailer disagrees with the file")
-    require(not source.read_up_to(1), "bytes after the trailer")
+    return index_offset, index_size, total_size
 
 
 # ---- As a module ----
 
 
-class Memory:
-    def __init__(self, data):
-        self.data, self.at = memoryview(data), 0
-
-    def read(self, size):
-        self.at += size
-        return bytes(self.data[self.at - size:self.at])
-
-
-def decode(data, bases=()):
+def decode(data, bases=(), level=ALL_LEVELS, hashes=False):
     """The Snapshot in data; each of its files has its bytes as .data. bases: paths. Raises LmcError."""
-    return decode_stream(Memory(data), bases, keep=True)
+    return decode_stream(io.BytesIO(data), bases, keep=True, level=level, hashes=hashes)
 
 
 # ---- As a command ----
@@ -1068,23 +1537,25 @@ def describe(snapshot):
 
 
 def main(arguments):
-    bases, listing = [], False
-    while len(arguments) > 1 and arguments[0] in ("--base", "--list"):
-        if arguments[0] == "--base":
-            bases.append(arguments[1])
-        listing = listing or arguments[0] == "--list"
-        arguments = arguments[2 if arguments[0] == "--base" else 1:]
-    if len(arguments) != (1 if listing else 2) or any(a.startswith("--") for a in arguments):
+    options = {"--base": [], "--level": [], "--list": [], "--hashes": []}
+    while arguments and arguments[0] in options:
+        option, has_value = arguments[0], arguments[0] in ("--base", "--level")
+        options[option] += arguments[1:2] if has_value else [True]
+        arguments = arguments[1 + has_value:]
+    levels, listing = options["--level"] or [str(ALL_LEVELS)], bool(options["--list"])
+    if len(arguments) != (1 if listing else 2) or any(a.startswith("--") for a in arguments) or levels[-1] not in map(str, range(ALL_LEVELS + 1)):
         print(__doc__, file=sys.stderr)
         return 2
-    restore = None
+    how, restore = {"level": int(levels[-1]), "hashes": bool(options["--hashes"])}, None
     try:
         with (sys.stdin.buffer if arguments[0] == "-" else open(arguments[0], "rb")) as stream:
+            if options["--base"] and not stream.seekable():
+                stream = spool(stream)
             if listing:
-                print(describe(decode_stream(stream, bases)))
+                print(describe(decode_stream(stream, options["--base"], **how)))
             else:
                 restore = Restore(arguments[1])
-                restore.publish(decode_stream(stream, bases, restore.deliver).files)
+                restore.publish(decode_stream(stream, options["--base"], restore.deliver, **how).files)
     except LmcError as error:
         print("lmc_decode: %s" % error, file=sys.stderr)
         return EXIT_CODES.get(error.status, 3)
@@ -1095,6 +1566,14 @@ def main(arguments):
         if restore:
             restore.remove()
     return 0
+
+
+def spool(stream):
+    """A pipe as a file, for read_tables."""
+    file = tempfile.TemporaryFile()
+    shutil.copyfileobj(stream, file)
+    file.seek(0)
+    return file
 
 
 if __name__ == "__main__":
