@@ -3447,6 +3447,7 @@ TEXTS = ("Kind", "Path_Rest", "Middle", "Dtype_String", "Key", "Value", "Body")
 BITS = ("Low", "Quotients", "Extra")
 SIGNED = ("Min", "Bias")
 EXAMPLES = ("example_stored", "example_tree", "example_delta", "example_quantised", "example_text", "example_gaps")
+EXCERPTS = ("classes_one_element", "joint2_n8", "own_bf16_in_delta")
 
 
 def dump(b):
@@ -3534,7 +3535,11 @@ def main(arguments):
     with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
         page = file.read()
     wrong += ["lmc-format.md: dump of %s" % name for name in EXAMPLES if dump(v.builders[name]) not in page]
-    rows = [line.split("|") for line in page.split("## 11.")[1].split("## 12.")[0].split("\n") if line.count("|") == 5]
+    for name in EXCERPTS:
+        shown = re.findall(r"^    [0-9A-F]{4}  .*$", page.split("`%s.lmc`" % name)[1].split("\n### ")[0], re.M)
+        if not shown or not set(shown) <= set(dump(v.builders[name]).split("\n")):
+            wrong.append("lmc-format.md: excerpt of %s" % name)
+    rows = [line.split("|") for line in page.split("\n## 11.")[1].split("\n## 12.")[0].split("\n") if line.count("|") == 5]
     for pattern in {pattern for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])}:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"]):
             wrong.append("lmc-format.md, section 11: no vector is called " + pattern)
