@@ -16959,10 +16959,12 @@ static int64_t lmc__unzigzag(uint64_t v)
 {
     return v & 1 ? -(int64_t)(v >> 1) - 1 : (int64_t)(v >> 1);
 }
+#ifndef LMC_NO_ENCODER
 static uint64_t lmc__zigzag(int64_t d)
 {
     return d < 0 ? 2 * (uint64_t)(-(d + 1)) + 1 : 2 * (uint64_t)d;
 }
+#endif
 
 /* == snapshot/files.h ========================================================================== */
 
@@ -20563,12 +20565,6 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint3
     return LMC_OK;
 }
 
-/* The copy of the file's header in the INDX section that the tables have. */
-static const uint8_t *lmc__index_header(const lmc__tables *t)
-{
-    return t->index.data + LMC__SECTION_HEADER_SIZE;
-}
-
 /* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
  * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
  * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
@@ -21785,7 +21781,8 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
-    lmc__keep_header(r, lmc__index_header(&r->tables)); /* the same, if that is intact */
+    /* its copy of the header, which is the same if that is intact */
+    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->sections.size = s->blocks.size = s->orphans.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;

@@ -1674,8 +1674,8 @@ static void make_group_model(t_model *model)
     size_t i;
     memset(model, 0, sizeof *model);
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        t_file *const f = t_add_file(
-            model, paths[i], make(sizes[i], i % 2 ? T_GAUSS : T_TEXT, LMC_BF16), sizes[i]);
+        t_file *const f = t_add_file(model, paths[i],
+                                     make(sizes[i], i % 2 ? T_GAUSS : T_TEXT, LMC_BF16), sizes[i]);
         f->file.has_mode = i % 3 == 0;
         f->file.mode = i % 3 == 0 ? 0640 : 0;
     }
@@ -1728,7 +1728,8 @@ static void test_grouped(void)
                      LMC_ERR_UNSUPPORTED);
         restore_options.in_place = 0;
         memset(&calls, 0, sizeof calls);
-        for (in.calls = &calls; !t_quick || i == 3; calls.fail_at++) { /* each callback fails once */
+        for (in.calls = &calls; !t_quick || i == 3;
+             calls.fail_at++) { /* each callback fails once */
             enum lmc_status status;
             calls.calls = 0;
             calls.expect = LMC_OK;
@@ -1785,7 +1786,10 @@ static void test_header_text(void)
     size_t i, k, plain = 0;
     for (i = 0; i < N; i++)
         snprintf(names[i], sizeof names[i], "model.layers.%lu.mlp.%s_proj.weight",
-                 (unsigned long)(i / 3), i % 3 == 0 ? "up" : i % 3 == 1 ? "gate" : "down");
+                 (unsigned long)(i / 3),
+                 i % 3 == 0   ? "up"
+                 : i % 3 == 1 ? "gate"
+                              : "down");
     for (k = 0; k < 6; k++) { /* 4: a byte of the entries is another; 5: no tensors are described */
         t_memory data, out, again;
         lmc_restore_options restore_options;
