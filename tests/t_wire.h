@@ -1,5 +1,5 @@
-/* t_wire.h - LMC files taken apart and put together again (spec 3 to 6, 10), by code of its own, for
- * tests that edit what no encoder writes. Include it after t_io.h. */
+/* t_wire.h - LMC files taken apart and put together again (spec 3 to 6, 10), by code of its own,
+ * for tests that edit what no encoder writes. Include it after t_io.h. */
 #ifndef T_WIRE_H
 #define T_WIRE_H
 
@@ -33,7 +33,7 @@ static inline uint64_t w_get_varint(const uint8_t **p)
     uint64_t v = 0;
     unsigned shift = 0;
     for (; **p & 128; shift += 7) v |= (uint64_t)(*(*p)++ & 127) << shift;
-    return v | (uint64_t) * (*p)++ << shift;
+    return v | (uint64_t)*(*p)++ << shift;
 }
 
 /* A section: what stands in the file, and what the index has beside. */

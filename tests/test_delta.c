@@ -1974,7 +1974,7 @@ static void test_hostile(void)
     BAD(FIRST(base_run).offset = UINT64_MAX);
     BAD(FIRST(base_run).offset = (uint64_t)INT64_MAX);
     TRY(FIRST(base_run).base = 0, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG); /* zeros */
-    BAD(base_run->prediction = 0); /* blocks with one in a run without */
+    BAD(base_run->prediction = 0);  /* blocks with one in a run without */
     BAD(plain_run->prediction = 1); /* no segments */
     /* all of its piece, zeros, which no block wants: unusual, but right */
     TRY((plain_run->prediction = 2, plain_run->n = 1), LMC_OK, LMC_OK);
