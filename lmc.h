@@ -573,7 +573,9 @@ typedef struct lmc_writer_options {
  *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
  *                    a block
  *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
- *   for the index    8 bytes for each block, about 200 for each tensor, its name included
+ *   for the index    8 bytes for each block, about 250 and its name for each tensor
+ *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
+ *                    safetensors writes there
  *   in flight        12 bytes for each tensor that begins in a block
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
@@ -641,12 +643,13 @@ typedef struct lmc_restore_options {
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
  * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream, and twice the index. The stream is read ahead, to its end.
+ * the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
  *
  * In place (spec 9.5): the files of the base become those of the delta, block by block.
  *
@@ -688,8 +691,8 @@ typedef struct lmc_reader_options {
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Memory: three to five times the index (names, shapes, where each
- * block is); while reading, blocks as the writer. A delta may be opened without its base, to list
+ * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
+ * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
@@ -16969,10 +16972,12 @@ static int64_t lmc__unzigzag(uint64_t v)
 {
     return v & 1 ? -(int64_t)(v >> 1) - 1 : (int64_t)(v >> 1);
 }
+#ifndef LMC_NO_ENCODER
 static uint64_t lmc__zigzag(int64_t d)
 {
     return d < 0 ? 2 * (uint64_t)(-(d + 1)) + 1 : 2 * (uint64_t)d;
 }
+#endif
 
 /* == snapshot/files.h ========================================================================== */
 
@@ -18340,8 +18345,8 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
         if (h->tensor < f->n_tensors) {
             const lmc_tensor *const t = &f->tensors[h->tensor];
             is_in_item = t->offset <= h->position;
-            n = (size_t)lmc__min64(
-                size, is_in_item ? t->offset + t->size - h->position : t->offset - h->position);
+            n = (size_t)lmc__min64(size, is_in_item ? t->offset + t->size - h->position
+                                                    : t->offset - h->position);
         }
         if (is_in_item) lmc__sha256_update(&h->sha, data, n);
         h->position += n;
@@ -20761,12 +20766,6 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint3
     return LMC_OK;
 }
 
-/* The copy of the file's header in the INDX section that the tables have. */
-static const uint8_t *lmc__index_header(const lmc__tables *t)
-{
-    return t->index.data + LMC__SECTION_HEADER_SIZE;
-}
-
 /* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
  * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
  * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
@@ -22063,7 +22062,8 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
-    lmc__keep_header(r, lmc__index_header(&r->tables)); /* the same, if that is intact */
+    /* its copy of the header, which is the same if that is intact */
+    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->sections.size = s->blocks.size = s->orphans.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;

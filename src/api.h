@@ -513,7 +513,9 @@ typedef struct lmc_writer_options {
  *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
  *                    a block
  *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
- *   for the index    8 bytes for each block, about 200 for each tensor, its name included
+ *   for the index    8 bytes for each block, about 250 and its name for each tensor
+ *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
+ *                    safetensors writes there
  *   in flight        12 bytes for each tensor that begins in a block
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
@@ -581,12 +583,13 @@ typedef struct lmc_restore_options {
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
  * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream, and twice the index. The stream is read ahead, to its end.
+ * the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
  *
  * In place (spec 9.5): the files of the base become those of the delta, block by block.
  *
@@ -628,8 +631,8 @@ typedef struct lmc_reader_options {
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Memory: three to five times the index (names, shapes, where each
- * block is); while reading, blocks as the writer. A delta may be opened without its base, to list
+ * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
+ * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);

@@ -1,6 +1,7 @@
 /* Layer 3: whole snapshots through writer, restore and reader; identities, limits, faults of every
  * callback and allocation. */
 #include "t_io.h"
+#include "t_wire.h"
 
 #include <time.h>
 
@@ -1615,6 +1616,226 @@ static void test_long_index(void)
     CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_LIMIT);
 }
 
+/* -- FILE sections of several files, which no writer makes -- */
+
+/* All files of the model in one section, whose blocks and runs cross from one to the next: entries
+ * and facts of snapshots of each alone, runs of one of all their bytes. */
+static void make_group(const t_model *model, unsigned log2_block, t_memory *out)
+{
+    static t_model one;
+    static w_file w, part;
+    lmc_writer_options options;
+    t_memory all, body, facts, memory;
+    size_t i;
+    memset(&all, 0, sizeof all);
+    memset(&body, 0, sizeof body);
+    memset(&facts, 0, sizeof facts);
+    memset(&memory, 0, sizeof memory);
+    memset(&options, 0, sizeof options);
+    options.log2_block = log2_block;
+    w_varint(&body, model->n_files);
+    for (i = 0; i < model->n_files; i++) {
+        memset(&one, 0, sizeof one);
+        one.files[0] = model->files[i];
+        one.n_files = 1;
+        memory.size = 0;
+        CHECK_STATUS(t_write_model(&one, &memory, NULL, 0, NULL), LMC_OK);
+        w_parse(&part, memory.data);
+        w_put(&body, part.sections[0].body.data + 1, part.sections[0].body.size - 1);
+        w_put(&facts, part.sections[0].facts.data, part.sections[0].facts.size);
+        w_free(&part);
+        w_put(&all, model->files[i].data, model->files[i].size);
+    }
+    memset(&one, 0, sizeof one);
+    t_add_file(&one, "all", all.data, all.size);
+    memory.size = 0;
+    CHECK_STATUS(t_write_model(&one, &memory, &options, 0, NULL), LMC_OK);
+    w_parse(&w, memory.data);
+    free(w.sections[0].body.data);
+    free(w.sections[0].facts.data);
+    w.sections[0].body = body;
+    w.sections[0].facts = facts;
+    w.header[16] |= 16; /* Grouped */
+    t_model_identity(model, w.identity);
+    memset(out, 0, sizeof *out);
+    w_build(&w, out);
+    w_free(&w);
+    free(memory.data);
+    free(all.data);
+}
+
+static void make_group_model(t_model *model)
+{
+    static const size_t sizes[] = {0, 1, 40000, 0, 0, 16384, 100, 70000, 7, 0};
+    static const char *const paths[] = {"a",       "b",    "shard/1", "d", "shard/2",
+                                        "shard/3", "side", "last",    "x", "z"};
+    static const uint64_t shape[2] = {100, 50};
+    static lmc_tensor tensors[3];
+    size_t i;
+    memset(model, 0, sizeof *model);
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        t_file *const f = t_add_file(model, paths[i],
+                                     make(sizes[i], i % 2 ? T_GAUSS : T_TEXT, LMC_BF16), sizes[i]);
+        f->file.has_mode = i % 3 == 0;
+        f->file.mode = i % 3 == 0 ? 0640 : 0;
+    }
+    model->files[3].file.kind = LMC_FILE_DIRECTORY;
+    tensors[0] = t_tensor("x.weight", "BF16", 2, shape, 300, 10000);
+    tensors[1] = t_tensor("y.weight", "BF16", 2, shape, 10300, 10000);
+    tensors[2] = t_tensor("z.weight", "F32", 2, shape, 30000, 20000);
+    model->files[2].file.tensors = tensors;
+    model->files[2].file.n_tensors = 2;
+    model->files[7].file.tensors = tensors;
+    model->files[7].file.n_tensors = 3;
+}
+
+static void test_grouped(void)
+{
+    static t_model model;
+    unsigned workers = 3;
+    lmc_parallel parallel = t_parallel(&workers);
+    size_t i;
+    make_group_model(&model);
+    for (i = 0; i < 6; i++) {
+        lmc_restore_options restore_options;
+        lmc_reader_options read_options;
+        uint8_t id[32], want[32];
+        t_memory in;
+        t_calls calls;
+        t_heap heap;
+        int wrong;
+        memset(&restore_options, 0, sizeof restore_options);
+        memset(&read_options, 0, sizeof read_options);
+        memset(&heap, 0, sizeof heap);
+        heap.fail_at = -1;
+        restore_options.alloc_user = read_options.alloc_user = &heap;
+        restore_options.parallel = read_options.parallel = i % 2 ? &parallel : NULL;
+        t_note("grouped files, %lu", (unsigned long)i);
+        make_group(&model, i < 4 ? 14 : 20, &in);
+        in.piece = i < 2 ? 0 : 777;
+        t_model_identity(&model, want);
+        CHECK_STATUS(t_restore_model(&model, &in, &restore_options, id, &wrong), LMC_OK);
+        CHECK(!wrong && memcmp(id, want, 32) == 0);
+        CHECK_STATUS(t_read_model(&model, &in, &read_options, &wrong), LMC_OK);
+        CHECK(!wrong);
+        restore_options.limits.max_total_size = read_options.limits.max_total_size = 100000;
+        CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong), LMC_ERR_LIMIT);
+        CHECK_STATUS(t_read_model(&model, &in, &read_options, &wrong), LMC_ERR_LIMIT);
+        restore_options.limits.max_total_size = 0;
+        restore_options.in_place = 1;
+        restore_options.read_back = t_on_read_back;
+        CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong),
+                     LMC_ERR_UNSUPPORTED);
+        restore_options.in_place = 0;
+        memset(&calls, 0, sizeof calls);
+        for (in.calls = &calls; !t_quick || i == 3;
+             calls.fail_at++) { /* each callback fails once */
+            enum lmc_status status;
+            calls.calls = 0;
+            calls.expect = LMC_OK;
+            status = t_restore_model(&model, &in, &restore_options, NULL, &wrong);
+            CHECK(!wrong && status == calls.expect);
+            if (status == LMC_OK) break;
+        }
+        CHECK(heap.live == 0 && heap.bytes == 0);
+        free(in.data);
+    }
+    for (i = 0; i < model.n_files; i++) free((void *)(uintptr_t)model.files[i].data);
+}
+
+/* -- headers as safetensors writes them: predicted by what the index says -- */
+
+/* The file's header, all of it, with something before the entries and behind them. */
+static size_t make_header(t_memory *out, const lmc_tensor *tensors, size_t n, const char *before,
+                          const char *behind)
+{
+    char text[400];
+    size_t i, k, header_size;
+    uint64_t end = 0;
+    out->size = 0;
+    w_number(out, 0, 8);
+    w_put(out, before, strlen(before));
+    for (i = 0; i < n; i++) {
+        const lmc_tensor *const t = &tensors[i];
+        int at = snprintf(text, sizeof text, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "",
+                          t->name, t->dtype);
+        for (k = 0; k < t->rank; k++)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s%lu", k ? "," : "",
+                           (unsigned long)t->shape[k]);
+        at += snprintf(text + at, sizeof text - (size_t)at, "],\"data_offsets\":[%lu,%lu]}",
+                       (unsigned long)end, (unsigned long)(end + t->size));
+        w_put(out, text, (size_t)at);
+        end += t->size;
+    }
+    w_put(out, behind, strlen(behind));
+    header_size = out->size;
+    for (i = 0; i < 8; i++) out->data[i] = (uint8_t)((header_size - 8) >> 8 * i);
+    return header_size;
+}
+
+static void test_header_text(void)
+{
+    enum { N = 300 };
+    static const char *const before[] = {"{", "{\"__metadata__\":{\"format\":\"pt\"},", "", "{ "};
+    static const char *const behind[] = {"}", "}       ", "", ",\"__metadata__\":{}}"};
+    static const uint64_t shapes[2][2] = {{3, 4}, {7, 0}};
+    static const size_t pieces[] = {0, 1, 5000, T_STREAM};
+    static char names[N][60];
+    static lmc_tensor tensors[N];
+    static t_model model;
+    size_t i, k, plain = 0;
+    for (i = 0; i < N; i++)
+        snprintf(names[i], sizeof names[i], "model.layers.%lu.mlp.%s_proj.weight",
+                 (unsigned long)(i / 3),
+                 i % 3 == 0   ? "up"
+                 : i % 3 == 1 ? "gate"
+                              : "down");
+    for (k = 0; k < 6; k++) { /* 4: a byte of the entries is another; 5: no tensors are described */
+        t_memory data, out, again;
+        lmc_restore_options restore_options;
+        lmc_reader_options read_options;
+        uint64_t at;
+        int wrong;
+        memset(&data, 0, sizeof data);
+        memset(&out, 0, sizeof out);
+        memset(&again, 0, sizeof again);
+        memset(&model, 0, sizeof model);
+        memset(&restore_options, 0, sizeof restore_options);
+        memset(&read_options, 0, sizeof read_options);
+        for (i = 0; i < N; i++)
+            tensors[i] = t_tensor(names[i], i % 50 == 9 ? "new" : "BF16", 2, shapes[i % 50 == 8], 0,
+                                  i % 50 == 8 ? 0 : 24);
+        at = make_header(&data, tensors, N, before[k % 4], behind[k % 4]);
+        if (k == 4) data.data[at / 2] ^= 1;
+        for (i = 0; i < N; at += tensors[i++].size) {
+            tensors[i].offset = at;
+            w_put(&data, "0123456789abcdef0123456789", (size_t)tensors[i].size);
+        }
+        t_note("header text %lu", (unsigned long)k);
+        t_add_file(&model, "before", data.data, 100); /* so that its number is not 0 */
+        t_add_file(&model, "model.safetensors", data.data, data.size);
+        if (k != 5) {
+            model.files[1].file.tensors = tensors;
+            model.files[1].file.n_tensors = N;
+        }
+        for (i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+            again.size = 0;
+            CHECK_STATUS(t_write_model(&model, i ? &again : &out, NULL, pieces[i], NULL), LMC_OK);
+            if (i) CHECK(again.size == out.size && memcmp(again.data, out.data, out.size) == 0);
+        }
+        if (k == 0) plain = out.size;
+        t_note("header text %lu: %lu bytes", (unsigned long)k, (unsigned long)out.size);
+        CHECK(k < 4 ? out.size < plain + 150 : out.size > plain + 400);
+        CHECK_STATUS(t_restore_model(&model, &out, &restore_options, NULL, &wrong), LMC_OK);
+        CHECK(!wrong);
+        CHECK_STATUS(t_read_model(&model, &out, &read_options, &wrong), LMC_OK);
+        CHECK(!wrong);
+        free(data.data);
+        free(out.data);
+        free(again.data);
+    }
+}
+
 /* The section of hashes: what it says, and who compares it. */
 static void test_hashes(void)
 {
@@ -1701,6 +1922,8 @@ int main(int argc, char **argv)
 {
     t_begin(argc, argv);
     test_find();
+    test_grouped();
+    test_header_text();
     test_descriptions();
     test_order();
     test_limits();

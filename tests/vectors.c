@@ -10,7 +10,7 @@
 #include <inttypes.h>
 
 #define MAX_FILES 4096
-#define MAX_BASES 8
+#define MAX_BASES 64
 
 typedef struct t_seen {
     t_sha sha;

@@ -70,8 +70,8 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
         if (h->tensor < f->n_tensors) {
             const lmc_tensor *const t = &f->tensors[h->tensor];
             is_in_item = t->offset <= h->position;
-            n = (size_t)lmc__min64(
-                size, is_in_item ? t->offset + t->size - h->position : t->offset - h->position);
+            n = (size_t)lmc__min64(size, is_in_item ? t->offset + t->size - h->position
+                                                    : t->offset - h->position);
         }
         if (is_in_item) lmc__sha256_update(&h->sha, data, n);
         h->position += n;

@@ -268,12 +268,6 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint3
     return LMC_OK;
 }
 
-/* The copy of the file's header in the INDX section that the tables have. */
-static const uint8_t *lmc__index_header(const lmc__tables *t)
-{
-    return t->index.data + LMC__SECTION_HEADER_SIZE;
-}
-
 /* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
  * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
  * the entries say that the section begins. items: a buffer for the time being. Whose base it is,

@@ -368,7 +368,8 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
-    lmc__keep_header(r, lmc__index_header(&r->tables)); /* the same, if that is intact */
+    /* its copy of the header, which is the same if that is intact */
+    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->sections.size = s->blocks.size = s->orphans.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;

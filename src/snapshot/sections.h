@@ -197,7 +197,9 @@ static int64_t lmc__unzigzag(uint64_t v)
 {
     return v & 1 ? -(int64_t)(v >> 1) - 1 : (int64_t)(v >> 1);
 }
+#ifndef LMC_NO_ENCODER
 static uint64_t lmc__zigzag(int64_t d)
 {
     return d < 0 ? 2 * (uint64_t)(-(d + 1)) + 1 : 2 * (uint64_t)d;
 }
+#endif
