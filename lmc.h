@@ -51,7 +51,7 @@
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
- *              index_entries origin writer_plan writer_blocks writer restore index reader
+ *              index_entries hashes origin writer_plan writer_blocks writer restore index reader
  *              in_place requantise salvage salvage_walk salvage_place salvage_read open identify
  *              memory stdio one_call arrays
  */
@@ -604,6 +604,10 @@ typedef struct lmc_writer_options {
     void *read_back_user;
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
+    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
+     * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
+     * some 0.3 GB/s. */
+    int content_hashes;
 } lmc_writer_options;
 
 /* Memory:
@@ -688,9 +692,11 @@ typedef struct lmc_restore_options {
      * caller's thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    int in_place;    /* 1: write() overwrites the base, which read_back reads; see below */
-    uint64_t n_done; /* in place: bytes that an earlier attempt has written: they are checked,
-                        write() gets the rest */
+    int in_place;     /* 1: write() overwrites the base, which read_back reads; see below */
+    uint64_t n_done;  /* in place: bytes that an earlier attempt has written: they are checked,
+                         write() gets the rest */
+    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
+                         they differ */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -765,6 +771,10 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
 LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+/* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
+ * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
+LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
+                                              const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
@@ -18172,6 +18182,8 @@ typedef struct lmc__snapshot_job {
     size_t first_piece, n_pieces;
     /* decoding: it comes from this very file. If it is wrong, the file is */
     int is_own_prediction;
+    /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
+    uint8_t *content;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -18311,6 +18323,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     const lmc__coder *c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_OK && job->content) memcpy(job->content, content, job->job.src_size);
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, job->job.src_size,
                             lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
@@ -20118,6 +20131,136 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
     return LMC_OK;
 }
 
+/* == snapshot/hashes.h ========================================================================= */
+
+/* SHA-256 of the bytes of each item, and the section that has them (spec 9.3, "hash"): good against
+ * forgers, as identities are not. It takes several times as long as all else, so it is done only if
+ * the caller asks.
+ *
+ *     u8 Algorithm, 7 zero bytes | 32 bytes for each item, in the order of the snapshot's identity
+ *
+ * The bytes of each file come in order (lmc__hash_content); what of them belongs to no tensor is
+ * passed over. */
+#define LMC__HASH_SIZE 32u
+#define LMC__HASH_BODY_SIZE 8u /* without hashes */
+#define LMC__HASH_SHA256 1u
+
+typedef struct lmc__hasher {
+    const lmc_file *file;
+    /* The tensor at hand, and how many bytes of the file have come. */
+    size_t tensor;
+    uint64_t position;
+    lmc__sha256 sha;
+    /* LMC__HASH_SIZE bytes for each item that is complete, in the order of the files. */
+    lmc__buffer hashes;
+} lmc__hasher;
+
+/* A file begins, whose description must stay. */
+static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
+{
+    h->file = file;
+    h->tensor = 0;
+    h->position = 0;
+    lmc__sha256_init(&h->sha);
+}
+
+/* The item at hand is complete. */
+static enum lmc_status lmc__finish_hash(lmc__hasher *h)
+{
+    LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
+    lmc__sha256_finish(&h->sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
+    lmc__sha256_init(&h->sha);
+    h->tensor++;
+    return LMC_OK;
+}
+
+/* Tensors that have no more bytes to come. */
+static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
+{
+    const lmc_file *const f = h->file;
+    while (h->tensor < f->n_tensors &&
+           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position)
+        LMC__TRY(lmc__finish_hash(h));
+    return LMC_OK;
+}
+
+/* The file's next bytes. */
+static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
+{
+    const lmc_file *const f = h->file;
+    while (size != 0) {
+        size_t n = size;
+        int is_in_item = f->n_tensors == 0;
+        LMC__TRY(lmc__finish_hashes(h));
+        if (h->tensor < f->n_tensors) {
+            const lmc_tensor *const t = &f->tensors[h->tensor];
+            is_in_item = t->offset <= h->position;
+            n = (size_t)lmc__min64(size, is_in_item ? t->offset + t->size - h->position
+                                                    : t->offset - h->position);
+        }
+        if (is_in_item) lmc__sha256_update(&h->sha, data, n);
+        h->position += n;
+        data += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+/* All of the file has come. */
+static enum lmc_status lmc__end_hashes(lmc__hasher *h)
+{
+    return h->file->n_tensors ? lmc__finish_hashes(h) : lmc__finish_hash(h);
+}
+
+/* Items of lmc__collect_items are numbered as they come, and keep that when they are sorted. */
+static void lmc__number_items(const lmc__buffer *items)
+{
+    lmc__item *const item = (lmc__item *)(void *)items->data;
+    size_t i;
+    for (i = 0; i < items->size / sizeof *item; i++) item[i].file_number = i;
+}
+
+/* A body that says what its hashes are: those of n items. */
+static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
+{
+    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
+    return size >= LMC__HASH_BODY_SIZE && memcmp(body, head, LMC__HASH_BODY_SIZE) == 0;
+}
+
+#ifndef LMC_NO_ENCODER
+/* The body, of items that were numbered and sorted. */
+static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *items,
+                                          const lmc__hasher *h)
+{
+    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
+    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    size_t i;
+    LMC__TRY(lmc__append(body, head, sizeof head));
+    for (i = 0; i < items->size / sizeof *item; i++)
+        LMC__TRY(lmc__append(body, h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
+                             LMC__HASH_SIZE));
+    return LMC_OK;
+}
+#endif
+
+/* The body has those hashes, of items that were numbered and sorted; or others, which nobody here
+ * knows. */
+static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
+                                         const lmc__hasher *h)
+{
+    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    const size_t n = items->size / sizeof *item;
+    size_t i;
+    if (!lmc__is_hash_body(body->data, body->size)) return LMC_OK;
+    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
+    for (i = 0; i < n; i++)
+        LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
+                          h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
+                          LMC__HASH_SIZE) == 0,
+                   LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* == snapshot/origin.h ========================================================================= */
 
 /* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
@@ -20983,6 +21126,9 @@ struct lmc_writer {
     lmc__planner plan;
     int in_file;
     lmc__digester digester;
+    /* with options.content_hashes; contents: what quantising made of the wave's blocks */
+    lmc__hasher hasher;
+    lmc__buffer contents;
 
     /* the run at hand; where it is from: */
     lmc__run run;
@@ -21068,8 +21214,11 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
         const lmc__job *job = &lmc__job_at(c, i)->job;
+        const uint8_t *const content = lmc__job_at(c, i)->content;
         const size_t head_size = lmc__job_at(c, i)->head_size;
         const uint8_t *start = job->dst - head_size;
+        if (w->options.content_hashes)
+            LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, w->offset, start,
                                         start + LMC__SECTION_HEADER_SIZE,
@@ -21078,6 +21227,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
     }
+    w->contents.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return LMC_OK;
@@ -21094,7 +21244,9 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
      * of the wave is made now, also for runs that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
-    return LMC_OK;
+    return w->options.content_hashes && w->options.may_quantize
+               ? lmc__reserve(&w->contents, out->cap)
+               : LMC_OK;
 }
 
 /* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
@@ -21125,6 +21277,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
+    if (quant && w->options.content_hashes) {
+        block_job->content = w->contents.data + w->contents.size;
+        w->contents.size += size;
+    }
     job->src = data;
     job->src_size = size;
     job->dst = out->data + out->size + head_size;
@@ -21336,6 +21492,8 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
+    visit(&w->contents, alloc_user);
+    visit(&w->hasher.hashes, alloc_user);
     visit(&w->plan.quantized, alloc_user);
     visit(&w->plan.segments, alloc_user);
 }
@@ -21438,6 +21596,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     w->run_left = 0;
     w->carry.size = 0;
     lmc__begin_digester(&w->digester, &w->plan.file);
+    lmc__begin_hashes(&w->hasher, &w->plan.file);
     return LMC_OK;
 }
 
@@ -21455,6 +21614,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
+    if (w->options.content_hashes) LMC__TRY(lmc__end_hashes(&w->hasher));
     lmc__index_file_end(&w->index, &w->digester, &f->file, size);
     lmc__stream_at(&w->plan.listing, f->stream)->size = size;
     w->in_file = 0;
@@ -21507,6 +21667,19 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
+/* The section of the items' hashes; items: numbered and sorted. */
+LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w, const lmc__buffer *items)
+{
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__buffer *const body = &w->run_head; /* there are no more runs */
+    body->size = 0;
+    LMC__TRY(lmc__append_hashes(body, items, &w->hasher));
+    lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
 /* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
  * do not lie side by side. The trailer must come last: a file that has one is complete.
  *
@@ -21521,14 +21694,17 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    const uint64_t index_at = w->offset,
-                   n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs;
+    const uint64_t n_sections =
+        (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     lmc__index_head counts;
-    uint64_t body_size;
+    uint64_t body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
+    lmc__number_items(&w->body);
     lmc__snapshot_identity(&w->body, w->identity);
+    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w, &w->body));
+    index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
     counts.n_sections = (uint32_t)n_sections;
@@ -21659,6 +21835,11 @@ typedef struct lmc__restorer {
     lmc__buffer body;
     /* Names and identities of everything, at the end. */
     lmc__buffer items;
+    /* With options.check_hashes: hashes of what was restored; the body of the section that says
+     * what they must be. */
+    lmc__hasher hasher;
+    lmc__buffer hashes;
+    int has_hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -21702,6 +21883,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     const lmc_file *const file = &lmc__restored_file(r)->file;
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
+    lmc__begin_hashes(&r->hasher, file);
     return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
 }
 
@@ -21711,6 +21893,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc_file *const file = &lmc__restored_file(r)->file;
     LMC__TRY(lmc__drain(&r->coder));
+    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
     return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
 }
@@ -21737,6 +21920,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     size_t i = 0, size;
     for (;;) {
         lmc__absorb_file(r, &i, &size);
+        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
         if (!r->is_written) LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (i == n) break;
         data += size;
@@ -21869,12 +22053,15 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 }
 
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size. */
+ * may have any size; but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
                                                    const uint8_t *head)
 {
+    const int is_kept = r->options->check_hashes && lmc__is_kind(section, "hash");
     uint64_t left = section->size;
     uint32_t crc = 0;
+    if (is_kept && left > r->index.limit) return LMC_ERR_LIMIT;
+    r->has_hashes |= is_kept;
     LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
@@ -21883,6 +22070,7 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
+        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
         lmc__skip(r, n);
         left -= n;
     }
@@ -22070,9 +22258,10 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
+    lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return LMC_OK;
+    return r->has_hashes ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
 }
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
@@ -22095,6 +22284,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
+        /* hashes are the last before the index */
+        LMC__CHECK(!r->has_hashes || lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section, bytes));
             continue;
@@ -22124,6 +22315,8 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->body, alloc_user);
     visit(&r->items, alloc_user);
     visit(&r->segments, alloc_user);
+    visit(&r->hashes, alloc_user);
+    visit(&r->hasher.hashes, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
@@ -22222,6 +22415,9 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
+    /* the body of the section of hashes; size 0: there is none */
+    uint64_t hashes_at, hashes_size;
+    uint32_t hashes_crc;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -22382,6 +22578,11 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
         LMC__CHECK(x->t->listing.n_streams && section.number == x->n_ancillary, LMC_ERR_CORRUPT);
         x->n_ancillary++;
         x->p = body;
+        if (lmc__is_kind(&section, "hash")) {
+            x->t->hashes_at = x->offset - section.size;
+            x->t->hashes_size = section.size;
+            x->t->hashes_crc = section.body_crc;
+        }
     } else {
         LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
@@ -22499,6 +22700,8 @@ struct lmc_reader {
     lmc__buffer window;
     size_t window_stream;
     uint64_t window_start;
+    /* of all items, in the order of the files, once they were asked for */
+    lmc__buffer hashes;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
     lmc__buffer base[2];
@@ -22530,6 +22733,7 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
+    visit(&r->hashes, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
@@ -22668,6 +22872,58 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     if (!found) return LMC_ERR_NOT_FOUND;
     *file_number = where;
     *tensor = found;
+    return LMC_OK;
+}
+
+/* All hashes of the snapshot, sorted back into the order of the files. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
+                                                  lmc__buffer *items)
+{
+    const lmc__tables *const t = &r->tables;
+    const lmc__item *item;
+    size_t i, n;
+    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
+    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
+    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
+               LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__collect_items(items, &t->listing));
+    lmc__number_items(items);
+    item = (const lmc__item *)(const void *)items->data;
+    n = items->size / sizeof *item;
+    lmc__sort_items((lmc__item *)(void *)items->data, n);
+    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__append(&r->hashes, NULL, LMC__HASH_SIZE * n));
+    for (i = 0; i < n; i++)
+        memcpy(r->hashes.data + LMC__HASH_SIZE * item[i].file_number,
+               body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i, LMC__HASH_SIZE);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
+                                              const lmc_tensor *tensor, uint8_t hash[32])
+{
+    const lmc_file *const file = lmc_get_file(r, file_number);
+    enum lmc_status status = LMC_OK;
+    size_t i, number = 0;
+    if (!file || !hash || r->options.salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
+        return LMC_ERR_ARGUMENT;
+    if (r->hashes.size == 0) {
+        lmc__buffer body, items;
+        lmc__init_buffer(&body, r->options.alloc_user);
+        lmc__init_buffer(&items, r->options.alloc_user);
+        status = lmc__read_hashes(r, &body, &items);
+        if (status != LMC_OK) r->hashes.size = 0;
+        lmc__free_buffer(&body);
+        lmc__free_buffer(&items);
+    }
+    if (status != LMC_OK) return status;
+    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_get_file(r, i));
+    if (tensor) number += (size_t)(tensor - file->tensors);
+    memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -23329,7 +23585,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
  *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
  *    lmc__found_block for each block, and tables as of other readers. */
 
-enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1, LMC__KIND_INDEX = 2 };
+enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1, LMC__KIND_INDEX = 2, LMC__KIND_COPY = 3 };
 
 /* A section, where there is no index. */
 typedef struct lmc__found_section {
@@ -23338,6 +23594,7 @@ typedef struct lmc__found_section {
     uint64_t size;    /* of the body */
     uint32_t number;
     int kind, is_intact;
+    int has_copy; /* another of its kind and number lies behind it */
     /* Of files and the index: how many runs come before it, where that is certain. Of a run: 0 if
      * the stream begins with it, for certain. Else UINT32_MAX. */
     uint32_t after;
@@ -23763,6 +24020,7 @@ static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
     lmc__found_section found;
     found.kind = kind;
     found.is_intact = is_intact;
+    found.has_copy = 0;
     found.at = w->at;
     found.body_at = body_at;
     found.size = section->size;
@@ -24034,7 +24292,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
-    memset(is_first + 'a', 1, 'z' - 'a' + 1);
+    memset(&is_first['a'], 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
     w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;
@@ -24192,12 +24450,55 @@ static enum lmc_status lmc__collect_run(lmc__salvage *s, size_t i)
     return LMC_OK;
 }
 
+/* By kind and number; those of one number in the order in which they lie. */
+static int lmc__compare_sections(const void *x, const void *y)
+{
+    const lmc__found_section *const a = *(const lmc__found_section *const *)x;
+    const lmc__found_section *const b = *(const lmc__found_section *const *)y;
+    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* Of sections with the same number all but one are copies, and in the wrong place: no run begins a
+ * stream then because it stands behind one of them. Of FILE sections the one that continues the
+ * numbers before it is kept, or the last. */
+static enum lmc_status lmc__mark_copies(lmc__salvage *s)
+{
+    lmc__found_section *const found = (lmc__found_section *)(void *)s->sections.data;
+    const size_t n = s->sections.size / sizeof *found;
+    lmc__found_section **sorted, *spare;
+    lmc__buffer pointers;
+    uint32_t next = 0;
+    size_t i;
+    lmc__init_buffer(&pointers, s->reader.options.alloc_user);
+    LMC__TRY(lmc__reserve(&pointers, n * sizeof *sorted));
+    sorted = (lmc__found_section **)(void *)pointers.data;
+    for (i = 0; i < n; i++) sorted[i] = &found[i];
+    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_sections, &spare);
+    for (i = 1; i < n; i++)
+        if (sorted[i]->kind == sorted[i - 1]->kind && sorted[i]->number == sorted[i - 1]->number) {
+            sorted[i - 1]->has_copy = 1; /* behind it */
+            if (sorted[i]->kind == LMC__KIND_RUN)
+                sorted[i]->after = sorted[i - 1]->after = UINT32_MAX;
+        }
+    lmc__free_buffer(&pointers);
+    for (i = 0; i < n; i++) {
+        if (found[i].kind != LMC__KIND_FILE) continue;
+        if (found[i].number < next || (found[i].number != next && found[i].has_copy))
+            found[i].kind = LMC__KIND_COPY;
+        else next = found[i].number + 1;
+    }
+    return LMC_OK;
+}
+
 /* Sections in the order in which they lie. Those whose numbers contradict what came before them
  * count as lost. */
 static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 {
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i;
+    if (n != 0) LMC__TRY(lmc__mark_copies(s));
     for (i = 0; i < n; i++) {
         if (lmc__section_at(s, i)->kind == LMC__KIND_FILE)
             LMC__TRY(lmc__collect_files(s, lmc__section_at(s, i)));
@@ -24467,6 +24768,7 @@ static void lmc__bound_stream(lmc__placing *x)
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i = x->section, run;
     while (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
+                     lmc__section_at(s, i)->kind == LMC__KIND_COPY ||
                      (lmc__section_at(s, i)->kind == LMC__KIND_FILE &&
                       lmc__section_at(s, i)->number < x->stream)))
         i++;
@@ -24474,7 +24776,9 @@ static void lmc__bound_stream(lmc__placing *x)
         lmc__section_at(s, i)->number == x->stream) {
         run = lmc__first_run_after(s, i);
         if (run != SIZE_MAX) x->run = run;
-        for (i++; i < n && lmc__section_at(s, i)->kind == LMC__KIND_RUN;) i++;
+        for (i++; i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
+                            lmc__section_at(s, i)->kind == LMC__KIND_COPY);)
+            i++;
     }
     if (x->stream == 0) x->run = 0;
     x->section = i;

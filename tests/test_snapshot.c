@@ -1836,6 +1836,88 @@ static void test_header_text(void)
     }
 }
 
+/* The section of hashes: what it says, and who compares it. */
+static void test_hashes(void)
+{
+    static t_model model;
+    lmc_writer_options options;
+    lmc_restore_options restore;
+    lmc_reader_options no_options;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    t_memory out;
+    t_sha sha;
+    uint8_t id[32], plain_id[32], hash[32], want[32], *index, *section, *p;
+    size_t i, k, n_items = 0, index_at;
+    int wrong, round;
+    t_note("hashes");
+    memset(&model, 0, sizeof model);
+    memset(&options, 0, sizeof options);
+    memset(&no_options, 0, sizeof no_options);
+    memset(&restore, 0, sizeof restore);
+    memset(&out, 0, sizeof out);
+    add_shard(&model, "b", 700);
+    t_add_file(&model, "a", make(300001, T_GAUSS, LMC_BF16), 300001);
+    t_add_file(&model, "empty", NULL, 0);
+    t_add_file(&model, "void", NULL, 0)->file.kind = LMC_FILE_DIRECTORY;
+    for (round = 0; round < 2; round++) { /* without, with */
+        options.content_hashes = round;
+        out.size = 0;
+        CHECK_STATUS(t_write_model(&model, &out, &options, 7777, round ? id : plain_id), LMC_OK);
+        restore.check_hashes = 1;
+        CHECK_STATUS(t_restore_model(&model, &out, &restore, hash, &wrong), LMC_OK);
+        CHECK(!wrong && memcmp(hash, round ? id : plain_id, 32) == 0);
+        CHECK_STATUS(t_read_model(&model, &out, &no_options, &wrong), LMC_OK);
+        CHECK(!wrong);
+        source.read_at = t_read_at;
+        source.user = &out;
+        source.size = out.size;
+        CHECK_STATUS(lmc_open_reader(&reader, &source, &no_options), LMC_OK);
+        for (i = 0; i < model.n_files; i++) {
+            const t_file *const f = &model.files[i];
+            for (k = 0; k < (f->file.n_tensors ? f->file.n_tensors : 1); k++) {
+                const lmc_tensor *const t =
+                    f->file.n_tensors ? &lmc_get_file(reader, i)->tensors[k] : NULL;
+                n_items += (size_t)round;
+                t_sha_begin(&sha);
+                t_sha_add(&sha, f->data + (t ? t->offset : 0), t ? (size_t)t->size : f->size);
+                t_sha_end(&sha, want);
+                CHECK_STATUS(lmc_read_content_hash(reader, i, t, hash),
+                             round ? LMC_OK : LMC_ERR_NOT_FOUND);
+                CHECK(!round || memcmp(hash, want, 32) == 0);
+            }
+        }
+        CHECK_STATUS(lmc_read_content_hash(reader, 0, NULL, hash), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_read_content_hash(reader, 99, NULL, hash), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_read_content_hash(NULL, 0, NULL, hash), LMC_ERR_ARGUMENT);
+        lmc_free_reader(reader);
+    }
+    CHECK(memcmp(id, plain_id, 32) == 0);
+    /* a hash that is wrong, with every CRC right: only who checks it sees that */
+    index_at = (size_t)t_load32(out.data + out.size - 40);
+    index = out.data + index_at;
+    section = index - 24 - 8 - 32 * n_items;
+    CHECK(memcmp(section, "hash", 4) == 0 && section[24] == 1);
+    for (round = 0; round < 3; round++) {
+        uint8_t head[24];
+        memcpy(head, section, 24);
+        if (round == 0) section[24 + 8 + 32 * (n_items - 1)] ^= 1; /* of the last item */
+        else if (round == 1) section[24] = 2;                      /* an unknown algorithm */
+        else section[24] = 1;
+        t_store32(section + 20, t_crc32c(0, section + 24, 8 + 32 * n_items));
+        for (p = index; memcmp(p, head, 24) != 0; p++) {}
+        memcpy(p, section, 24);
+        t_store32(index + 20, t_crc32c(0, index + 24, out.size - 40 - index_at - 24));
+        restore.check_hashes = 0;
+        CHECK_STATUS(t_restore_model(&model, &out, &restore, hash, &wrong), LMC_OK);
+        restore.check_hashes = 1;
+        CHECK_STATUS(t_restore_model(&model, &out, &restore, hash, &wrong),
+                     round == 1 ? LMC_OK : LMC_ERR_CORRUPT);
+    }
+    t_free_model(&model);
+    free(out.data);
+}
+
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
@@ -1858,6 +1940,7 @@ int main(int argc, char **argv)
     test_long_section();
     test_long_index();
     test_models();
+    test_hashes();
     test_memory_callbacks();
     test_memory();
 #ifndef T_INSTRUMENTED

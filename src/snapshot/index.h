@@ -67,6 +67,9 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
+    /* the body of the section of hashes; size 0: there is none */
+    uint64_t hashes_at, hashes_size;
+    uint32_t hashes_crc;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -227,6 +230,11 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
         LMC__CHECK(x->t->listing.n_streams && section.number == x->n_ancillary, LMC_ERR_CORRUPT);
         x->n_ancillary++;
         x->p = body;
+        if (lmc__is_kind(&section, "hash")) {
+            x->t->hashes_at = x->offset - section.size;
+            x->t->hashes_size = section.size;
+            x->t->hashes_crc = section.body_crc;
+        }
     } else {
         LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);

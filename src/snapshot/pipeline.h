@@ -38,6 +38,8 @@ typedef struct lmc__snapshot_job {
     size_t first_piece, n_pieces;
     /* decoding: it comes from this very file. If it is wrong, the file is */
     int is_own_prediction;
+    /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
+    uint8_t *content;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -177,6 +179,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     const lmc__coder *c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
+    if (job->job.status == LMC_OK && job->content) memcpy(job->content, content, job->job.src_size);
     if (job->job.status == LMC_OK)
         lmc__set_piece_crcs(c, job, content, job->job.src_size,
                             lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));

@@ -16,6 +16,7 @@
 #include "snapshot/files.h"
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
+#include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 
@@ -61,6 +62,8 @@ struct lmc_reader {
     lmc__buffer window;
     size_t window_stream;
     uint64_t window_start;
+    /* of all items, in the order of the files, once they were asked for */
+    lmc__buffer hashes;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
     lmc__buffer base[2];
@@ -92,6 +95,7 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
+    visit(&r->hashes, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
@@ -230,6 +234,58 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     if (!found) return LMC_ERR_NOT_FOUND;
     *file_number = where;
     *tensor = found;
+    return LMC_OK;
+}
+
+/* All hashes of the snapshot, sorted back into the order of the files. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
+                                                  lmc__buffer *items)
+{
+    const lmc__tables *const t = &r->tables;
+    const lmc__item *item;
+    size_t i, n;
+    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
+    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
+    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
+               LMC_ERR_CHECKSUM);
+    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__collect_items(items, &t->listing));
+    lmc__number_items(items);
+    item = (const lmc__item *)(const void *)items->data;
+    n = items->size / sizeof *item;
+    lmc__sort_items((lmc__item *)(void *)items->data, n);
+    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__append(&r->hashes, NULL, LMC__HASH_SIZE * n));
+    for (i = 0; i < n; i++)
+        memcpy(r->hashes.data + LMC__HASH_SIZE * item[i].file_number,
+               body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i, LMC__HASH_SIZE);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
+                                              const lmc_tensor *tensor, uint8_t hash[32])
+{
+    const lmc_file *const file = lmc_get_file(r, file_number);
+    enum lmc_status status = LMC_OK;
+    size_t i, number = 0;
+    if (!file || !hash || r->options.salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
+        return LMC_ERR_ARGUMENT;
+    if (r->hashes.size == 0) {
+        lmc__buffer body, items;
+        lmc__init_buffer(&body, r->options.alloc_user);
+        lmc__init_buffer(&items, r->options.alloc_user);
+        status = lmc__read_hashes(r, &body, &items);
+        if (status != LMC_OK) r->hashes.size = 0;
+        lmc__free_buffer(&body);
+        lmc__free_buffer(&items);
+    }
+    if (status != LMC_OK) return status;
+    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_get_file(r, i));
+    if (tensor) number += (size_t)(tensor - file->tensors);
+    memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
 }
 

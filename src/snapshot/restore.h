@@ -15,6 +15,7 @@
 #include "snapshot/files.h"
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
+#include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 
 /* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
@@ -71,6 +72,11 @@ typedef struct lmc__restorer {
     lmc__buffer body;
     /* Names and identities of everything, at the end. */
     lmc__buffer items;
+    /* With options.check_hashes: hashes of what was restored; the body of the section that says
+     * what they must be. */
+    lmc__hasher hasher;
+    lmc__buffer hashes;
+    int has_hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -114,6 +120,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     const lmc_file *const file = &lmc__restored_file(r)->file;
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
+    lmc__begin_hashes(&r->hasher, file);
     return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
 }
 
@@ -123,6 +130,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc_file *const file = &lmc__restored_file(r)->file;
     LMC__TRY(lmc__drain(&r->coder));
+    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
     return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
 }
@@ -149,6 +157,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     size_t i = 0, size;
     for (;;) {
         lmc__absorb_file(r, &i, &size);
+        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
         if (!r->is_written) LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (i == n) break;
         data += size;
@@ -281,12 +290,15 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 }
 
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size. */
+ * may have any size; but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
                                                    const uint8_t *head)
 {
+    const int is_kept = r->options->check_hashes && lmc__is_kind(section, "hash");
     uint64_t left = section->size;
     uint32_t crc = 0;
+    if (is_kept && left > r->index.limit) return LMC_ERR_LIMIT;
+    r->has_hashes |= is_kept;
     LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
@@ -295,6 +307,7 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
+        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
         lmc__skip(r, n);
         left -= n;
     }
@@ -482,9 +495,10 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
+    lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return LMC_OK;
+    return r->has_hashes ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
 }
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
@@ -507,6 +521,8 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
+        /* hashes are the last before the index */
+        LMC__CHECK(!r->has_hashes || lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section, bytes));
             continue;
@@ -536,6 +552,8 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->body, alloc_user);
     visit(&r->items, alloc_user);
     visit(&r->segments, alloc_user);
+    visit(&r->hashes, alloc_user);
+    visit(&r->hasher.hashes, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,

@@ -41,7 +41,7 @@
  *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
  *    lmc__found_block for each block, and tables as of other readers. */
 
-enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1, LMC__KIND_INDEX = 2 };
+enum { LMC__KIND_FILE = 0, LMC__KIND_RUN = 1, LMC__KIND_INDEX = 2, LMC__KIND_COPY = 3 };
 
 /* A section, where there is no index. */
 typedef struct lmc__found_section {
@@ -50,6 +50,7 @@ typedef struct lmc__found_section {
     uint64_t size;    /* of the body */
     uint32_t number;
     int kind, is_intact;
+    int has_copy; /* another of its kind and number lies behind it */
     /* Of files and the index: how many runs come before it, where that is certain. Of a run: 0 if
      * the stream begins with it, for certain. Else UINT32_MAX. */
     uint32_t after;

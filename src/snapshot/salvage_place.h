@@ -139,12 +139,55 @@ static enum lmc_status lmc__collect_run(lmc__salvage *s, size_t i)
     return LMC_OK;
 }
 
+/* By kind and number; those of one number in the order in which they lie. */
+static int lmc__compare_sections(const void *x, const void *y)
+{
+    const lmc__found_section *const a = *(const lmc__found_section *const *)x;
+    const lmc__found_section *const b = *(const lmc__found_section *const *)y;
+    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* Of sections with the same number all but one are copies, and in the wrong place: no run begins a
+ * stream then because it stands behind one of them. Of FILE sections the one that continues the
+ * numbers before it is kept, or the last. */
+static enum lmc_status lmc__mark_copies(lmc__salvage *s)
+{
+    lmc__found_section *const found = (lmc__found_section *)(void *)s->sections.data;
+    const size_t n = s->sections.size / sizeof *found;
+    lmc__found_section **sorted, *spare;
+    lmc__buffer pointers;
+    uint32_t next = 0;
+    size_t i;
+    lmc__init_buffer(&pointers, s->reader.options.alloc_user);
+    LMC__TRY(lmc__reserve(&pointers, n * sizeof *sorted));
+    sorted = (lmc__found_section **)(void *)pointers.data;
+    for (i = 0; i < n; i++) sorted[i] = &found[i];
+    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_sections, &spare);
+    for (i = 1; i < n; i++)
+        if (sorted[i]->kind == sorted[i - 1]->kind && sorted[i]->number == sorted[i - 1]->number) {
+            sorted[i - 1]->has_copy = 1; /* behind it */
+            if (sorted[i]->kind == LMC__KIND_RUN)
+                sorted[i]->after = sorted[i - 1]->after = UINT32_MAX;
+        }
+    lmc__free_buffer(&pointers);
+    for (i = 0; i < n; i++) {
+        if (found[i].kind != LMC__KIND_FILE) continue;
+        if (found[i].number < next || (found[i].number != next && found[i].has_copy))
+            found[i].kind = LMC__KIND_COPY;
+        else next = found[i].number + 1;
+    }
+    return LMC_OK;
+}
+
 /* Sections in the order in which they lie. Those whose numbers contradict what came before them
  * count as lost. */
 static enum lmc_status lmc__collect_sections(lmc__salvage *s)
 {
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i;
+    if (n != 0) LMC__TRY(lmc__mark_copies(s));
     for (i = 0; i < n; i++) {
         if (lmc__section_at(s, i)->kind == LMC__KIND_FILE)
             LMC__TRY(lmc__collect_files(s, lmc__section_at(s, i)));
@@ -414,6 +457,7 @@ static void lmc__bound_stream(lmc__placing *x)
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i = x->section, run;
     while (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
+                     lmc__section_at(s, i)->kind == LMC__KIND_COPY ||
                      (lmc__section_at(s, i)->kind == LMC__KIND_FILE &&
                       lmc__section_at(s, i)->number < x->stream)))
         i++;
@@ -421,7 +465,9 @@ static void lmc__bound_stream(lmc__placing *x)
         lmc__section_at(s, i)->number == x->stream) {
         run = lmc__first_run_after(s, i);
         if (run != SIZE_MAX) x->run = run;
-        for (i++; i < n && lmc__section_at(s, i)->kind == LMC__KIND_RUN;) i++;
+        for (i++; i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
+                            lmc__section_at(s, i)->kind == LMC__KIND_COPY);)
+            i++;
     }
     if (x->stream == 0) x->run = 0;
     x->section = i;

@@ -107,6 +107,7 @@ static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
     lmc__found_section found;
     found.kind = kind;
     found.is_intact = is_intact;
+    found.has_copy = 0;
     found.at = w->at;
     found.body_at = body_at;
     found.size = section->size;
@@ -378,7 +379,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
     lmc__walk w;
     memset(is_first, 0, sizeof is_first);
     is_first[LMC__BLOCK_SYNC] = is_first['F'] = is_first['R'] = is_first['I'] = 1;
-    memset(is_first + 'a', 1, 'z' - 'a' + 1);
+    memset(&is_first['a'], 1, 'z' - 'a' + 1);
     memset(&w, 0, sizeof w);
     w.state = LMC__LINKED;
     w.at = LMC__HEADER_SIZE;

@@ -76,6 +76,8 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
+    visit(&w->contents, alloc_user);
+    visit(&w->hasher.hashes, alloc_user);
     visit(&w->plan.quantized, alloc_user);
     visit(&w->plan.segments, alloc_user);
 }
@@ -178,6 +180,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     w->run_left = 0;
     w->carry.size = 0;
     lmc__begin_digester(&w->digester, &w->plan.file);
+    lmc__begin_hashes(&w->hasher, &w->plan.file);
     return LMC_OK;
 }
 
@@ -195,6 +198,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
+    if (w->options.content_hashes) LMC__TRY(lmc__end_hashes(&w->hasher));
     lmc__index_file_end(&w->index, &w->digester, &f->file, size);
     lmc__stream_at(&w->plan.listing, f->stream)->size = size;
     w->in_file = 0;
@@ -247,6 +251,19 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
+/* The section of the items' hashes; items: numbered and sorted. */
+LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w, const lmc__buffer *items)
+{
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__buffer *const body = &w->run_head; /* there are no more runs */
+    body->size = 0;
+    LMC__TRY(lmc__append_hashes(body, items, &w->hasher));
+    lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
 /* Index and trailer. The index's CRC is that of its head, continued over the entries, for the two
  * do not lie side by side. The trailer must come last: a file that has one is complete.
  *
@@ -261,14 +278,17 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    const uint64_t index_at = w->offset,
-                   n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs;
+    const uint64_t n_sections =
+        (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     lmc__index_head counts;
-    uint64_t body_size;
+    uint64_t body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
+    lmc__number_items(&w->body);
     lmc__snapshot_identity(&w->body, w->identity);
+    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w, &w->body));
+    index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
     counts.n_sections = (uint32_t)n_sections;

@@ -15,6 +15,7 @@
 #include "snapshot/files.h"
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
+#include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 #include "snapshot/writer_plan.h"
 #ifndef LMC_NO_ENCODER
@@ -65,6 +66,9 @@ struct lmc_writer {
     lmc__planner plan;
     int in_file;
     lmc__digester digester;
+    /* with options.content_hashes; contents: what quantising made of the wave's blocks */
+    lmc__hasher hasher;
+    lmc__buffer contents;
 
     /* the run at hand; where it is from: */
     lmc__run run;
@@ -150,8 +154,11 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
         const lmc__job *job = &lmc__job_at(c, i)->job;
+        const uint8_t *const content = lmc__job_at(c, i)->content;
         const size_t head_size = lmc__job_at(c, i)->head_size;
         const uint8_t *start = job->dst - head_size;
+        if (w->options.content_hashes)
+            LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, w->offset, start,
                                         start + LMC__SECTION_HEADER_SIZE,
@@ -160,6 +167,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
     }
+    w->contents.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return LMC_OK;
@@ -176,7 +184,9 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
      * of the wave is made now, also for runs that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
-    return LMC_OK;
+    return w->options.content_hashes && w->options.may_quantize
+               ? lmc__reserve(&w->contents, out->cap)
+               : LMC_OK;
 }
 
 /* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
@@ -207,6 +217,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
+    if (quant && w->options.content_hashes) {
+        block_job->content = w->contents.data + w->contents.size;
+        w->contents.size += size;
+    }
     job->src = data;
     job->src_size = size;
     job->dst = out->data + out->size + head_size;
