@@ -1195,10 +1195,7 @@ static void refuse_fields(const sample *s)
         case 49: block[3] |= 1; break;
         case 50: block[3] |= 8; break;
         case 51: block[3] |= 16; break;
-        case 52:
-            block[3] |= 128;
-            want = LMC_ERR_UNSUPPORTED;
-            break;
+        case 52: block[3] |= 128; break;
         case 53:
             block[1] |= 32;
             want = LMC_ERR_UNSUPPORTED;

@@ -37,6 +37,8 @@
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
+/* The blocks of a sparse delta are 2^1 times as large as those of others. */
+#define LMC__SPARSE_MORE_LOG2 1u
 /* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
 
