@@ -3,8 +3,8 @@
  *
  *   bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts LIST] [--json FILE] [FILE...]
  *
- * Parts, in this order; the default is all: kernels, codec, blocks, huge, sparse, threads. Data sets:
- * synthetic ones of N MB (default 256; MB are 10^6 bytes), then the FILEs: tensor data of
+ * Parts, in this order; the default is all: kernels, codec, blocks, huge, sparse, threads. Data
+ * sets: synthetic ones of N MB (default 256; MB are 10^6 bytes), then the FILEs: tensor data of
  * safetensors files whose name says the dtype, as in model.bf16.safetensors; files of one name (the
  * steps of a series) are joined, and repeated until they fill N MB, so that they stand beside the
  * synthetic ones and not in a cache: blocks are coded alone, so the repetition changes no size.
@@ -633,11 +633,12 @@ static void measure_sparse(size_t size)
                     if (!wanted_tier(tier)) continue;
                     decode = gb / median(times[0][tier]);
                     apply = gb / median(times[1][tier]);
-                    printf("| %s | %.2f %% | %u Ki | %s | %.2f | %.2f | %.3f | %s | %.2f | %.3f | %s | "
+                    printf("| %s | %.2f %% | %u Ki | %s | %.2f | %.2f | %.3f | %s | %.2f | %.3f | "
+                           "%s | "
                            "%.3f |\n",
                            name, 100.0 * (double)n_changed * width / (double)size,
-                           1u << (options.log2_block - 10), lmc_tier_name((enum lmc_tier)tier), copy,
-                           decode, decode / copy, cycles(decode), apply, apply / copy,
+                           1u << (options.log2_block - 10), lmc_tier_name((enum lmc_tier)tier),
+                           copy, decode, decode / copy, cycles(decode), apply, apply / copy,
                            cycles(apply), 100.0 * (double)enc_size / (double)size);
                     if (json != NULL)
                         fprintf(json,

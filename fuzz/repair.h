@@ -110,7 +110,9 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
     fuzz_seal_block(p, position);
     while (done < size) {
         lmc__piece piece = lmc__plan_piece(&r->digester, size - done);
-        piece.crc = r->k->crc32c(0, out + done, piece.size);
+        piece.crc64 = r->k->crc64(0, out + done, piece.size);
+        piece.part_size = piece.size;
+        piece.part_crc = r->k->crc32c(0, out + done, piece.size);
         done += piece.size;
         r->digester.identities = r->index.data + r->identities_at + 16;
         lmc__absorb_piece(&r->digester, &piece);

@@ -55,9 +55,10 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.5.0"
 
-/* Version of the file format that is written; the only one that is read until format 1.0. */
-#define LMC_FORMAT_MAJOR 0
-#define LMC_FORMAT_MINOR 4
+/* Version of the file format that is written. Files of any minor version of it are read; what they
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+#define LMC_FORMAT_MAJOR 1
+#define LMC_FORMAT_MINOR 0
 
 /* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
@@ -502,6 +503,8 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *read_back_user;
+    /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
+    int may_quantize;
 } lmc_writer_options;
 
 /* Memory:

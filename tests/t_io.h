@@ -243,6 +243,16 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
     return t_write_piece(writer, f, &at, f->size - at);
 }
 
+/* One of its tensors has a quantiser: the writer must be told before. */
+static inline int t_has_quantizer(const t_model *model)
+{
+    size_t i, k;
+    for (i = 0; i < model->n_files; i++)
+        for (k = 0; k < model->files[i].file.n_tensors; k++)
+            if (model->files[i].file.tensors[k].quantizer) return 1;
+    return 0;
+}
+
 /* Write the model in pieces of the given size (0: each file at once); the first error ends it. */
 static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
                                             const lmc_writer_options *options, size_t piece,
@@ -252,8 +262,15 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     lmc_sink sink;
     enum lmc_status status;
     size_t i, at;
+    lmc_writer_options quantizing;
     sink.write = t_append;
     sink.user = out;
+    if (t_has_quantizer(model)) {
+        memset(&quantizing, 0, sizeof quantizing);
+        if (options) quantizing = *options;
+        quantizing.may_quantize = 1;
+        options = &quantizing;
+    }
     status = lmc_open_writer(&writer, &sink, options);
     for (i = 0; status == LMC_OK && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
@@ -277,17 +294,20 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
 
 /* -- identities from the spec (9.2, 9.3) -- */
 
-static inline void t_tensor_identity(const uint8_t *data, uint64_t size, const char *dtype,
-                                     unsigned rank, const uint64_t *shape, uint8_t id[32])
+/* type: 0 a tensor, 1 a file without tensors, 2 a directory */
+static inline void t_tensor_identity(const uint8_t *data, unsigned type, uint64_t size,
+                                     const char *dtype, unsigned rank, const uint64_t *shape,
+                                     uint8_t id[32])
 {
     t_sha sha;
     uint64_t at;
     unsigned i;
     t_sha_begin(&sha);
-    t_sha_add(&sha, "LMC tensor 1", 13);
+    t_sha_add(&sha, "LMC tensor 2", 13);
+    t_sha_number(&sha, type, 1);
     for (at = 0; at < size; at += 262144)
-        t_sha_number(&sha,
-                     t_crc32c(0, data + at, size - at < 262144 ? (size_t)(size - at) : 262144), 4);
+        t_sha_number(&sha, t_crc64(0, data + at, size - at < 262144 ? (size_t)(size - at) : 262144),
+                     8);
     t_sha_number(&sha, strlen(dtype), 1);
     t_sha_add(&sha, dtype, strlen(dtype));
     t_sha_number(&sha, rank, 1);
@@ -313,7 +333,8 @@ static int t_compare_items(const void *a, const void *b)
 static inline void t_file_identity(const t_file *f, uint8_t id[32])
 {
     uint64_t shape = f->size;
-    t_tensor_identity(f->data, f->size, "U8", 1, &shape, id);
+    t_tensor_identity(f->data, f->file.kind == LMC_FILE_DIRECTORY ? 2 : 1, f->size, "U8", 1, &shape,
+                      id);
 }
 
 static inline void t_model_identity(const t_model *model, uint8_t id[32])
@@ -329,8 +350,8 @@ static inline void t_model_identity(const t_model *model, uint8_t id[32])
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
             items[n].name = tensor->name;
-            t_tensor_identity(f->data + tensor->offset, tensor->size, tensor->dtype, tensor->rank,
-                              tensor->shape, items[n++].id);
+            t_tensor_identity(f->data + tensor->offset, 0, tensor->size, tensor->dtype,
+                              tensor->rank, tensor->shape, items[n++].id);
         }
         if (k == 0) {
             items[n].name = f->file.path;
@@ -339,7 +360,7 @@ static inline void t_model_identity(const t_model *model, uint8_t id[32])
     }
     qsort(items, n, sizeof *items, t_compare_items);
     t_sha_begin(&sha);
-    t_sha_add(&sha, "LMC snapshot 1", 15);
+    t_sha_add(&sha, "LMC snapshot 2", 15);
     for (i = 0; i < n; i++) {
         t_sha_number(&sha, strlen(items[i].name), 4);
         t_sha_add(&sha, items[i].name, strlen(items[i].name));

@@ -147,7 +147,7 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
         CHECK(file->crc == t_crc32c(0, f->data, f->size));
         for (k = 0; k < file->n_tensors; k++) {
             const lmc_tensor *t = &file->tensors[k];
-            t_tensor_identity(f->data + t->offset, t->size, t->dtype, t->rank, t->shape, want);
+            t_tensor_identity(f->data + t->offset, 0, t->size, t->dtype, t->rank, t->shape, want);
             CHECK(memcmp(t->identity, want, 32) == 0);
         }
         if (k == 0) {

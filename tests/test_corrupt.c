@@ -131,7 +131,7 @@ static void test_noise(void)
 {
     static t_model model;
     /* the first fields */
-    static const uint8_t start[12] = {0x8C, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A, 0, 1, 80, 0};
+    static const uint8_t start[12] = {0x83, 0x4C, 0x4D, 0x43, 0x0D, 0x0A, 0x1A, 0x0A, 1, 0, 80, 0};
     lmc_restore_options options;
     t_memory in;
     size_t i;
@@ -147,7 +147,6 @@ static void test_noise(void)
         if (i % 4 == 3 && size >= 80) { /* a whole header, then noise */
             uint32_t crc;
             memset(in.data + 12, 0, 68);
-            in.data[12] = 1;
             crc = t_crc32c(0, in.data, 76);
             in.data[76] = (uint8_t)crc, in.data[77] = (uint8_t)(crc >> 8),
             in.data[78] = (uint8_t)(crc >> 16), in.data[79] = (uint8_t)(crc >> 24);

@@ -2,6 +2,7 @@
  * and against themselves. What the encoder avoids is built by hand, and decoded by a model that was
  * written from the spec alone. */
 #include "t_parts.h"
+#include "t_wire.h"
 
 static t_guard g_src, g_base, g_enc, g_dst, g_ws;
 static const lmc_position origin = {0, 0};
@@ -675,9 +676,9 @@ static void test_built(void)
           n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 
-/* Blocks that are sparse and large enough to be decoded by the numbers of what has changed, on every
- * tier, to another place and in place; some have more changes than that is done for. Then with
- * damage: that is refused, or does no harm. */
+/* Blocks that are sparse and large enough to be decoded by the numbers of what has changed, on
+ * every tier, to another place and in place; some have more changes than that is done for. Then
+ * with damage: that is refused, or does no harm. */
 static void test_sparse(void)
 {
     static built b;
@@ -714,7 +715,8 @@ static void test_sparse(void)
                (uint64_t)round);
         for (i = 0; i < b.n; i++) {
             const int changes = t_below(&state, share) == 0;
-            const uint64_t r = changes ? t_random(&state) >> (share & 4 ? 62 : 64 - 8 * b.width) : 0;
+            const uint64_t r =
+                changes ? t_random(&state) >> (share & 4 ? 62 : 64 - 8 * b.width) : 0;
             residuals[i] = r;
             n_changed += r != 0;
         }
@@ -737,18 +739,20 @@ static void test_sparse(void)
         enc = t_tail(&g_enc, b.size);
         ws = t_tail(&g_ws, ws_size);
         memcpy(dst, base, size);
-        CHECK_STATUS(
-            lmc_decode_block(dst, size, &got, enc, b.size, dst, size, origin, ws, ws_size), LMC_OK);
+        CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, b.size, dst, size, origin, ws, ws_size),
+                     LMC_OK);
         CHECK(memcmp(dst, src, size) == 0);
         for (i = 0; i < 6; i++) {
-            const size_t at = 24 + t_below(&state, t_below(&state, 2) ? (b.size < 84 ? b.size - 24 : 60)
-                                                                      : b.size - 24);
+            const size_t at =
+                24 + t_below(&state,
+                             t_below(&state, 2) ? (b.size < 84 ? b.size - 24 : 60) : b.size - 24);
             const uint8_t was = enc[at];
             enum lmc_status status;
-            enc[at] = (uint8_t)(t_below(&state, 2) ? was ^ 1u << t_below(&state, 8)
-                                                   : t_random(&state));
+            enc[at] =
+                (uint8_t)(t_below(&state, 2) ? was ^ 1u << t_below(&state, 8) : t_random(&state));
             memset(dst, 0x44, size);
-            status = lmc_decode_block(dst, size, &got, enc, b.size, base, size, origin, ws, ws_size);
+            status =
+                lmc_decode_block(dst, size, &got, enc, b.size, base, size, origin, ws, ws_size);
             CHECK(status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM ||
                   (status == LMC_OK && memcmp(dst, src, size) == 0));
             if (status == LMC_ERR_CORRUPT) CHECK(is_filled(dst, size, 0x44));
@@ -1594,7 +1598,7 @@ static void test_twins(void)
         check_model(&model, NULL, 0, 0, log2_block, LMC_LEVEL_DEFAULT, "no twins", &plain);
         check_model(&model, NULL, 0, 1, log2_block, LMC_LEVEL_DEFAULT, "twins", &out);
         t_note("twins: %lu bytes, without %lu", (unsigned long)out.size, (unsigned long)plain.size);
-        CHECK((plain.data[12] & 1) == 1 && (out.data[12] & 1) == 0); /* Sequential */
+        CHECK((plain.data[16] & 4) == 0 && (out.data[16] & 4) != 0); /* Own */
         reader = open_memory(&out, NULL, NULL);
         for (k = 0; i > 0 && k < 8; k++) {
             const double share = share_of(reader, names[k]);
@@ -1977,58 +1981,6 @@ static void test_memory(void)
 
 /* -- hostile files: sections and index edited, all their CRCs right -- */
 
-typedef struct layout { /* of an LMC file */
-    size_t n, at[64], body_size[64], copy[64], index_at, index_size;
-} layout;
-
-static void find_layout(layout *l, const uint8_t *p)
-{
-    size_t at = 80, i;
-    const uint8_t *entry;
-    l->n = 0;
-    for (;;) {
-        const size_t body_size = (size_t)get(p + at + 8, 8);
-        const uint8_t *body = p + at + 24;
-        if (p[at] == 'I') {
-            l->index_at = at;
-            l->index_size = body_size;
-            break;
-        }
-        if (l->n == 64) abort();
-        l->at[l->n] = at;
-        l->body_size[l->n++] = body_size;
-        at += 24 + body_size;
-        if (p[at - body_size - 24] == 'R') {
-            uint64_t blocks = (get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8];
-            for (; blocks > 0; blocks--) at += 24 + (size_t)get(p + at + 8, 4);
-        }
-    }
-    entry = p + l->index_at + 24 + 48;
-    for (i = 0; i < l->n; i++) {
-        const uint8_t *body = entry + 32;
-        l->copy[i] = (size_t)(entry + 8 - p);
-        entry = body + l->body_size[i];
-        if (p[l->at[i]] == 'F')
-            entry += 16 + 32 * (size_t)(get(body + 32, 4) ? get(body + 32, 4) : 1);
-        else entry += 8 * (size_t)((get(body, 8) + (UINT64_C(1) << body[8]) - 1) >> body[8]);
-    }
-}
-
-/* All CRCs after an edit that has left every size as it was; the index says what the sections
- * say. */
-static void repair_file(const layout *l, uint8_t *p)
-{
-    size_t i;
-    put(p + 76, t_crc32c(0, p, 76), 4);
-    for (i = 0; i < l->n; i++) {
-        uint8_t *const head = p + l->at[i];
-        put(head + 16, t_crc32c(0, head, 16), 4);
-        put(head + 20, t_crc32c(0, head + 24, l->body_size[i]), 4);
-        memcpy(p + l->copy[i], head, 24 + l->body_size[i]);
-    }
-    put(p + l->index_at + 20, t_crc32c(0, p + l->index_at + 24, l->index_size), 4);
-}
-
 /* Restore and read. restore_status, read_status: what must come out; -1: anything but other data;
  * -2: of a reader, who takes the index's word for a file's CRC, anything. */
 static void try_hostile(const small *s, t_memory *in, int restore_status, int read_status)
@@ -2060,136 +2012,156 @@ static void try_hostile(const small *s, t_memory *in, int restore_status, int re
           heap.peak < (size_t)64 << 20);
 }
 
-/* The number of the k-th run with that prediction and conversion. */
-static size_t find_run(const layout *l, const uint8_t *p, unsigned prediction, unsigned conversion,
-                       size_t k)
+/* The runs of a file that was taken apart, to be edited. */
+typedef struct edited {
+    w_file w;
+    w_run runs[W_SECTIONS]; /* of the sections that are runs */
+} edited;
+
+/* The number of the first run with that prediction and conversion. */
+static size_t find_run(const edited *e, unsigned prediction, unsigned conversion)
 {
     size_t i;
-    for (i = 0; i < l->n; i++)
-        if (p[l->at[i]] == 'R' && p[l->at[i] + 24 + 9] == prediction &&
-            p[l->at[i] + 24 + 10] == conversion && k-- == 0)
+    for (i = 0; i < e->w.n; i++)
+        if (e->w.sections[i].kind[0] == 'R' && e->runs[i].prediction == prediction &&
+            e->runs[i].conversion == conversion)
             return i;
     printf("no such run: %u, %u\n", prediction, conversion);
     abort();
 }
 
-static void clear_bases(uint8_t *run)
+/* Runs to bodies, and all to a file. */
+static void build_edited(edited *e, t_memory *out)
 {
-    uint64_t i;
-    for (i = 0; i < get(run + 12, 4); i++) {
-        put(run + 16 + 32 * i + 4, 0, 4);
-        put(run + 16 + 32 * i + 24, 0, 8);
-    }
+    size_t i;
+    for (i = 0; i < e->w.n; i++)
+        if (e->w.sections[i].kind[0] == 'R') w_put_run(&e->w.sections[i].body, &e->runs[i]);
+    w_build(&e->w, out);
 }
+
+static uint64_t end_of_file(const small *s, size_t i) { return s->model.files[i].file.size; }
 
 static void test_hostile(void)
 {
     static small s;
+    static edited e, start;
     uint64_t state = 12, items;
-    size_t i, base_run, own_run, bf16_run, plain_run, round;
+    size_t i, round;
     uint8_t *original;
+    w_run *base_run, *own_run, *bf16_run, *plain_run;
     lmc_base as_base;
     lmc_reader *reader;
-    layout l;
     t_memory in;
     make_small(&s, 60);
-    find_layout(&l, s.out.data);
     original = (uint8_t *)t_copy(s.out.data, s.out.size);
-    in = s.out;
-    base_run = find_run(&l, original, 1, 0, 0);
-    own_run = find_run(&l, original, 2, 0, 0);
-    bf16_run = find_run(&l, original, 2, 1, 0);
-    plain_run = find_run(&l, original, 0, 0, 0);
+    w_parse(&e.w, original);
+    for (i = 0; i < e.w.n; i++)
+        if (e.w.sections[i].kind[0] == 'R') w_parse_run(&e.runs[i], &e.w.sections[i].body);
+    start = e;
+    memset(&in, 0, sizeof in);
+    base_run = &e.runs[find_run(&e, 1, 0)];
+    own_run = &e.runs[find_run(&e, 2, 0)];
+    bf16_run = &e.runs[find_run(&e, 2, 1)];
+    plain_run = &e.runs[find_run(&e, 0, 0)];
     for (items = 0, i = 0; i < s.old_model.n_files; i++)
         items += s.old_model.files[i].file.n_tensors ? s.old_model.files[i].file.n_tensors : 1;
-    repair_file(&l, in.data);
+    build_edited(&e, &in);
     t_note("hostile: nothing is edited");
-    CHECK(memcmp(in.data, original, in.size) == 0);
+    CHECK(in.size == s.out.size && memcmp(in.data, original, in.size) == 0);
     try_hostile(&s, &in, LMC_OK, LMC_OK);
-#define RUN(i) (in.data + l.at[i] + 24)
-#define SEGMENT(i) (RUN(i) + 16)
 #define TRY(change, restore_status, read_status)                                                   \
-    (t_note("hostile: %s", #change), memcpy(in.data, original, in.size), change,                   \
-     repair_file(&l, in.data), try_hostile(&s, &in, restore_status, read_status))
+    (t_note("hostile: %s", #change), memcpy(e.runs, start.runs, sizeof e.runs),                    \
+     memcpy(e.w.header, start.w.header, 80), change, build_edited(&e, &in),                        \
+     try_hostile(&s, &in, restore_status, read_status))
 #define BAD(change) TRY(change, LMC_ERR_CORRUPT, LMC_ERR_CORRUPT)
+#define FIRST(run) (run)->segments[0]
     /* the header */
-    TRY(put(in.data + 64, 7, 4), LMC_OK, LMC_OK); /* Chain_Depth is a hint */
-    BAD(put(in.data + 64, 0, 4));
-    BAD(memset(in.data + 32, 0, 32));
+    TRY(put(e.w.header + 64, 7, 4), LMC_OK, LMC_OK); /* Chain_Depth is a hint */
+    BAD(put(e.w.header + 64, 0, 4));
+    BAD(memset(e.w.header + 32, 0, 32));
+    BAD(e.w.header[16] &= 0xFD); /* Base */
     /* runs of a base that there is not */
-    BAD((put(in.data + 64, 0, 4), memset(in.data + 32, 0, 32)));
-    TRY(in.data[40] ^= 1, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG);
-    BAD(in.data[12] |= 1); /* Sequential */
+    BAD((put(e.w.header + 64, 0, 4), memset(e.w.header + 32, 0, 32), e.w.header[16] &= 0xFD));
+    TRY(e.w.header[40] ^= 1, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG);
+    BAD(e.w.header[16] &= 0xFB); /* Own */
     /* items of the base */
-    BAD(put(SEGMENT(base_run) + 4, items + 1, 4));
-    BAD(put(SEGMENT(base_run) + 4, UINT32_MAX, 4));
-    BAD(put(SEGMENT(base_run) + 24, 1, 8)); /* all of the item is used: no byte more */
-    BAD(put(SEGMENT(base_run) + 24, UINT64_MAX, 8));
-    BAD(put(SEGMENT(base_run) + 24, (uint64_t)INT64_MAX, 8));
-    /* their sum wraps around to 0 */
-    BAD(put(SEGMENT(base_run) + 24, 0 - get(SEGMENT(base_run) + 16, 8), 8));
-    TRY(put(SEGMENT(base_run) + 4, 0, 4), LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG); /* zeros */
-    BAD((put(SEGMENT(base_run) + 4, 0, 4), SEGMENT(base_run)[24] = 1)); /* an offset into zeros */
-    BAD(SEGMENT(plain_run)[4] = 1);                                     /* without a prediction */
-    BAD((RUN(base_run)[9] = 0, clear_bases(RUN(base_run)))); /* blocks with one in a run without */
-    TRY(RUN(base_run)[9] = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
-    TRY(RUN(base_run)[10] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
-    TRY(RUN(plain_run)[10] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
-    TRY(RUN(bf16_run)[10] = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
-    TRY(RUN(bf16_run)[11] = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
-    /* segments that claim another place, and a run that is longer than they are */
-    BAD(put(SEGMENT(plain_run) + 8, get(SEGMENT(plain_run) + 8, 8) + 1, 8));
-    BAD(put(SEGMENT(base_run) + 8, get(SEGMENT(base_run) + 8, 8) + 1, 8));
-    BAD(put(RUN(plain_run), get(RUN(plain_run), 8) + 1, 8));
-    BAD(put(RUN(base_run), get(RUN(base_run), 8) + 1, 8));
+    BAD(FIRST(base_run).base = items + 1);
+    BAD(FIRST(base_run).base = UINT32_MAX);
+    BAD(FIRST(base_run).base = (uint64_t)1 << 32);
+    BAD(FIRST(base_run).base = ((uint64_t)1 << 32) + FIRST(base_run).base);
+    BAD(FIRST(base_run).base = (uint64_t)-5);
+    BAD(FIRST(base_run).offset = 1); /* all of the item is used: no byte more */
+    BAD(FIRST(base_run).offset = UINT64_MAX);
+    BAD(FIRST(base_run).offset = (uint64_t)INT64_MAX);
+    TRY(FIRST(base_run).base = 0, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG); /* zeros */
+    BAD(base_run->prediction = 0);  /* blocks with one in a run without */
+    BAD(plain_run->prediction = 1); /* no segments */
+    /* all of its piece, zeros, which no block wants: unusual, but right */
+    TRY((plain_run->prediction = 2, plain_run->n = 1), LMC_OK, LMC_OK);
+    TRY(base_run->prediction = 4, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(base_run->conversion = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(plain_run->conversion = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY(bf16_run->conversion = 3, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
+    TRY((base_run->prediction = 3, base_run->conversion = 1), LMC_ERR_UNSUPPORTED,
+        LMC_ERR_UNSUPPORTED);
+    /* the header text of a file that has none, or less */
+    BAD(base_run->prediction = 3);
+    /* runs that are longer or shorter than their segments */
+    BAD(plain_run->size++);
+    BAD(base_run->size++);
+    BAD(base_run->size--);
+    BAD(base_run->size = UINT64_MAX);
+    BAD(base_run->n--);
+    BAD(base_run->n++); /* of size 0 at the end */
+    BAD(FIRST(base_run).size = base_run->size + 1);
+    BAD(FIRST(base_run).size = UINT64_MAX);
+    BAD(plain_run->log2_block = 13);
+    BAD(plain_run->log2_block = 24);
     /* its own bytes */
-    BAD(RUN(base_run)[9] = 2); /* item numbers are no file numbers, and offsets not theirs */
-    BAD(put(SEGMENT(own_run) + 4, s.model.n_files + 1, 4));
-    BAD(put(SEGMENT(own_run) + 4, UINT32_MAX, 4));
-    BAD(put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4)); /* this file, bytes to come */
-    /* itself */
-    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 1, 4),
-         put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 8, 8), 8)));
-    BAD(put(SEGMENT(own_run) + 4, get(SEGMENT(own_run), 4) + 2, 4)); /* a later file */
-    BAD(put(SEGMENT(own_run) + 24, s.model.files[0].size, 8));
-    BAD(put(SEGMENT(own_run) + 24, s.model.files[0].size - get(SEGMENT(own_run) + 16, 8) + 1, 8));
-    BAD(put(SEGMENT(own_run) + 24, UINT64_MAX, 8));
-    BAD(put(SEGMENT(own_run) + 24, 0 - get(SEGMENT(own_run) + 16, 8), 8));
+    BAD(base_run->prediction = 2); /* item numbers are no file numbers, and offsets not theirs */
+    BAD(FIRST(own_run).base = s.model.n_files + 1);
+    BAD(FIRST(own_run).base = UINT32_MAX);
+    BAD((FIRST(own_run).base += 1)); /* this file, bytes to come, or itself */
+    BAD((FIRST(own_run).base += 2)); /* a later file */
+    BAD(FIRST(own_run).offset = end_of_file(&s, 0));
+    BAD(FIRST(own_run).offset = end_of_file(&s, 0) - own_run->size + 1);
+    BAD(FIRST(own_run).offset = UINT64_MAX);
+    BAD(FIRST(own_run).offset = 0 - own_run->size);
     /* other bytes than it was made from */
-    BAD(put(SEGMENT(own_run) + 24, get(SEGMENT(own_run) + 24, 8) - 4, 8));
-    /* a twin's */
-    BAD((put(SEGMENT(own_run) + 4, get(SEGMENT(bf16_run), 4) + 1, 4),
-         put(SEGMENT(own_run) + 24, get(SEGMENT(bf16_run) + 8, 8), 8)));
-    BAD(put(SEGMENT(bf16_run) + 24, s.model.files[0].size - 2 * get(SEGMENT(bf16_run) + 16, 8) + 1,
-            8));
-    BAD(RUN(bf16_run)[10] = 0);
-    BAD(RUN(bf16_run)[10] = 2);
-    BAD((RUN(own_run)[10] = 1)); /* twice as many bytes are not there, or other ones */
+    BAD(FIRST(own_run).offset -= 4);
+    BAD(FIRST(bf16_run).offset = end_of_file(&s, 0) - 2 * bf16_run->size + 1);
+    BAD(bf16_run->conversion = 0);
+    BAD(bf16_run->conversion = 2);
+    BAD((own_run->conversion = 1)); /* twice as many bytes are not there, or other ones */
     /* segments of odd size */
-    BAD((put(SEGMENT(bf16_run) + 16, get(SEGMENT(bf16_run) + 16, 8) - 1, 8),
-         put(SEGMENT(bf16_run) + 32 + 8, get(SEGMENT(bf16_run) + 32 + 8, 8) - 1, 8),
-         put(SEGMENT(bf16_run) + 32 + 16, get(SEGMENT(bf16_run) + 32 + 16, 8) + 1, 8)));
-    CHECK(get(RUN(bf16_run) + 12, 4) >= 2);
+    CHECK(bf16_run->n >= 2);
+    BAD((FIRST(bf16_run).size = 3));
     /* random ones: in the bodies of runs, and anywhere in the index */
     for (round = 0; round < (t_quick ? 150u : 2500u); round++) {
         size_t edits = 1 + t_below(&state, 3);
-        size_t i_run = t_below(&state, l.n);
-        while (original[l.at[i_run]] != 'R') i_run = t_below(&state, l.n);
-        memcpy(in.data, original, in.size);
+        size_t i_run = t_below(&state, e.w.n);
+        t_memory *const body = &e.w.sections[i_run].body;
+        memcpy(e.runs, start.runs, sizeof e.runs);
+        memcpy(e.w.header, start.w.header, 80);
+        build_edited(&e, &in); /* bodies as they were */
+        if (e.w.sections[i_run].kind[0] != 'R') continue;
         t_note("hostile: round %lu", (unsigned long)round);
         while (edits-- > 0) {
-            const size_t at = l.at[i_run] + 24 + t_below(&state, l.body_size[i_run]);
-            if (t_below(&state, 3) == 0) in.data[at] = (uint8_t)t_random(&state);
-            else in.data[at] = (uint8_t)(in.data[at] + t_below(&state, 9) - 4);
+            uint8_t *const at = body->data + t_below(&state, body->size);
+            if (t_below(&state, 3) == 0) *at = (uint8_t)t_random(&state);
+            else *at = (uint8_t)(*at + t_below(&state, 9) - 4);
         }
-        repair_file(&l, in.data);
+        w_build(&e.w, &in);
         if (round % 4 == 3) { /* the index only */
-            in.data[l.index_at + 24 + t_below(&state, l.index_size)] ^=
-                (uint8_t)(1u << t_below(&state, 8));
-            put(in.data + l.index_at + 20, t_crc32c(0, in.data + l.index_at + 24, l.index_size), 4);
+            const size_t index_at = (size_t)get(in.data + in.size - 40, 8),
+                         size = in.size - 40 - index_at - 24;
+            in.data[index_at + 24 + t_below(&state, size)] ^= (uint8_t)(1u << t_below(&state, 8));
+            put(in.data + index_at + 20, t_crc32c(0, in.data + index_at + 24, size), 4);
         }
         try_hostile(&s, &in, -1, round % 4 == 3 ? -2 : -1);
     }
+    in.size = 0;
+    w_put(&in, original, s.out.size);
     /* damage without repair: every byte of the delta's sections, and of a base that is an LMC
      * file */
     for (i = 0; i < in.size; i += t_quick ? 191 : 13) {
@@ -2206,11 +2178,12 @@ static void test_hostile(void)
     CHECK_STATUS(restore_nothing(&in, &as_base), LMC_ERR_BASE_WRONG); /* itself */
     lmc_free_reader(reader);
     free(original);
+    free(in.data);
+    w_free(&e.w);
     free_small(&s);
-#undef RUN
-#undef SEGMENT
 #undef TRY
 #undef BAD
+#undef FIRST
 }
 
 int main(int argc, char **argv)

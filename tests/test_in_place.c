@@ -466,7 +466,7 @@ static void test_layouts(void)
         free_loose(&other_files);
         t_free_model(&other);
     }
-    t_note("a directory is no empty file, though nothing else tells them apart");
+    t_note("a directory is no empty file: its identity has another type");
     for (k = 0; k < 2; k++) {
         memset(&other, 0, sizeof other);
         add_shard(&other, "first", g_parts[0], NULL, 3);
@@ -475,8 +475,19 @@ static void test_layouts(void)
         if (k == 0) {
             free(delta.data);
             delta = write_delta(&other, &other_base, 14);
+            CHECK(can(&delta, &other_base) == 1);
+        } else {
+            lmc_reader_options options;
+            lmc_reader *reader = NULL;
+            lmc_source source;
+            memset(&options, 0, sizeof options);
+            options.base = &other_base;
+            source.read_at = t_read_at;
+            source.user = &delta;
+            source.size = delta.size;
+            CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_BASE_WRONG);
+            CHECK(reader == NULL);
         }
-        CHECK(can(&delta, &other_base) == (k == 0));
         free_loose(&other_files);
         t_free_model(&other);
     }

@@ -284,7 +284,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--base") == 0 && i + 1 < argc && g_n_bases < MAX_BASES) {
             known_base *b = &g_bases[g_n_bases++];
             b->memory = load(argv[++i]);
-            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x8C &&
+            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x83 &&
                         memcmp(b->memory.data + 1, "LMC", 3) == 0;
         } else {
             one(argv[i]);

@@ -62,54 +62,67 @@ def merge_places(m, left, right, step):
     return word(places)
 
 
-# Polynomials over GF(2) modulo that of CRC-32C, in 32 bits, *reflected*: bit 31 is the coefficient
-# of x^0.
-POLYNOMIAL = 0x82F63B78
+class Ring:
+    """Polynomials over GF(2) modulo that of a CRC, *reflected*: the highest of the bits is the
+    coefficient of x^0."""
+
+    def __init__(self, bits, polynomial):
+        self.bits = bits
+        self.polynomial = polynomial
+
+    def times_x(self, a):
+        return a >> 1 ^ (self.polynomial if a & 1 else 0)
+
+    def x_to(self, n):
+        a = 1 << (self.bits - 1)
+        for _ in range(n):
+            a = self.times_x(a)
+        return a
+
+    def square(self, a):
+        product, power = 0, a
+        for i in range(self.bits):
+            if a >> (self.bits - 1 - i) & 1:
+                product ^= power
+            power = self.times_x(power)
+        return product
+
+    def squares(self, a, n):
+        """a, a^2, a^4, ..."""
+        out = [a]
+        while len(out) < n:
+            out.append(self.square(out[-1]))
+        return out
+
+    def table(self, k):
+        table = []
+        for c in range(256):
+            for _ in range(8 * (k + 1)):
+                c = self.times_x(c)
+            table.append(c)
+        return table
+
+
+CRC32C = Ring(32, 0x82F63B78)
+CRC64 = Ring(64, 0x9A6C9329AC4BC9B5)
 LANE3, LANE4 = 2728, 2048
 
 
-def times_x(a):
-    return a >> 1 ^ (POLYNOMIAL if a & 1 else 0)
-
-
-def x_to(n):
-    a = 1 << 31
-    for _ in range(n):
-        a = times_x(a)
-    return a
-
-
-def square(a):
-    product, power = 0, a
-    for i in range(32):
-        if a >> (31 - i) & 1:
-            product ^= power
-        power = times_x(power)
-    return product
-
-
-def squares(a, n):
-    """a, a^2, a^4, ..."""
-    out = [a]
-    while len(out) < n:
-        out.append(square(out[-1]))
-    # x has the order 2^31 - 1, so the 31st squaring gives what there was at first
-    assert square(out[-1]) == a
+def powers32():
+    """x^8, x^16, x^32, ...: x has the order 2^31 - 1, so the 31st squaring gives the first."""
+    out = CRC32C.squares(CRC32C.x_to(8), 31)
+    assert CRC32C.square(out[-1]) == out[0]
     return out
-
-
-def crc_table(k):
-    table = []
-    for c in range(256):
-        for _ in range(8 * (k + 1)):
-            c = times_x(c)
-        table.append(c)
-    return table
 
 
 def fold(d):
     """The factors that fold 16 bytes over a distance of d bytes (crc32c.h); << 1 divides by x."""
-    return [x_to(8 * d + 32) << 1, x_to(8 * d - 32) << 1]
+    return [CRC32C.x_to(8 * d + 32) << 1, CRC32C.x_to(8 * d - 32) << 1]
+
+
+def fold64(d):
+    """The same for CRC-64 (crc64.h)."""
+    return [CRC64.x_to(8 * d + 63), CRC64.x_to(8 * d - 1)]
 
 
 def hexadecimal(v):
@@ -196,23 +209,23 @@ def make():
 
         comment("""CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the
                 CRC's, whose x^32 is left out. Bit 31 is the coefficient of x^0."""),
-        "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % POLYNOMIAL,
+        "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % CRC32C.polynomial,
 
         comment("""[k][b]: the register after byte b and k zero bytes, from register 0; that is b
                 times x^(8 (k + 1))."""),
-        table("uint32_t", "lmc__crc_table[8][256]", [crc_table(k) for k in range(8)]),
+        table("uint32_t", "lmc__crc_table[8][256]", [CRC32C.table(k) for k in range(8)]),
 
         comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of
                 the last."""),
-        table("uint32_t", "lmc__crc_powers[31]", squares(x_to(8), 31)),
+        table("uint32_t", "lmc__crc_powers[31]", powers32()),
 
         comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill
                 a strip (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it.
                 LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33)."""),
         "#define LMC__CRC_LANE3 %du\n" % LANE3,
-        "#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % x_to(8 * LANE3),
+        "#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % CRC32C.x_to(8 * LANE3),
         "#define LMC__CRC_LANE4 %du\n" % LANE4,
-        "".join("#define LMC__CRC_LANE4_SHIFT%d 0x%X\n" % (j, x_to(8 * j * LANE4 - 33))
+        "".join("#define LMC__CRC_LANE4_SHIFT%d 0x%X\n" % (j, CRC32C.x_to(8 * j * LANE4 - 33))
                 for j in (1, 2, 3)) + "\n",
 
         "#if LMC__X86\n",
@@ -223,6 +236,26 @@ def make():
         comment("The same for d = 48, 32, 16, one after the other, then zeros."),
         table("uint64_t", "lmc__crc_fold_last[8]", fold(48) + fold(32) + fold(16) + [0, 0]),
         "#endif\n",
+
+        "#ifndef LMC_NO_SNAPSHOT\n",
+        comment("""CRC-64/NVME (crc64.h), in the same way. Bit 63 is the coefficient of x^0. x^64 is
+                left out."""),
+        "#define LMC__CRC64_POLYNOMIAL 0x%XULL\n\n" % CRC64.polynomial,
+
+        comment("""[k][b]: the register after byte b and k zero bytes, from register 0."""),
+        table("uint64_t", "lmc__crc64_table[8][256]", [CRC64.table(k) for k in range(8)]),
+
+        comment("""[i]: x^(8 * 2^i), for as many bytes as a leaf has (LMC__LEAF_SIZE)."""),
+        table("uint64_t", "lmc__crc64_powers[19]", CRC64.squares(CRC64.x_to(8), 19)),
+
+        comment("""x^(8 LANE3), for three lanes as of CRC-32C."""),
+        "#define LMC__CRC64_LANE3_SHIFT 0x%XULL\n\n" % CRC64.x_to(8 * LANE3),
+
+        "#if LMC__X86 || LMC__NEON\n",
+        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 63) for the first
+                eight, x^(8 d - 1) for the others. [i]: d = 16 * 2^i."""),
+        table("uint64_t", "lmc__crc64_folds[5][2]", [fold64(16 << i) for i in range(5)]),
+        "#endif\n#endif\n\n",
         "/* clang-format on */\n",
     ]
     text = ""

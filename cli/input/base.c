@@ -150,7 +150,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
 
 int open_base(struct base *b, const struct common *o)
 {
-    static const unsigned char magic[8] = {0x8C, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+    static const unsigned char magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     unsigned char bytes[8];
     struct stat st;
     int fd;

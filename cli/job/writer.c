@@ -22,6 +22,15 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
                                    : fail_status(name, status);
 }
 
+/* A tensor is to be quantised, or was and is coded again: a snapshot's header tells. */
+static int may_quantise(const struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; m->list[i].choices && k < m->list[i].n_tensors; k++)
+            if (m->list[i].choices[k].is_wanted || m->list[i].choices[k].quantizer) return 1;
+    return 0;
+}
+
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base, const struct common *o)
 {
@@ -36,6 +45,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.base = m->base = base ? &base->source : NULL;
     options.read_back = m->twins || m->has_pairs ? read_member : NULL;
     options.read_back_user = m;
+    options.may_quantize = may_quantise(m);
     sink.write = write_output;
     sink.user = out;
     status = lmc_open_writer(writer, &sink, &options);

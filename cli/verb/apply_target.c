@@ -198,7 +198,7 @@ int open_target(struct apply *a)
     a->lock = -1;
     if (lock_target(a) != CODE_OK) return CODE_ERROR;
     if (!a->is_tree && read_at(a->lock, 0, bytes, sizeof bytes) == 0 &&
-        memcmp(bytes, "\x8CLMC\r\n\x1A\n", 8) == 0)
+        memcmp(bytes, "\x83LMC\r\n\x1A\n", 8) == 0)
         return fail(CODE_ERROR, a->name,
                     "is an LMC file itself; apply deltas to what was restored from it, or see 'lmc "
                     "help deltas'");

@@ -130,6 +130,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__CRC __attribute__((target("+crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
 #endif
+/* And PMULL, optional as well: the product of two polynomials over GF(2), 64 bits each. */
+#if defined(__clang__)
+#define LMC__PMULL __attribute__((target("aes")))
+#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
+#else
+#define LMC__PMULL __attribute__((target("+crypto")))
+#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(vmull_p64(a, b))
+#endif
 #else
 #define LMC__NEON 0
 #endif

@@ -46,7 +46,7 @@ typedef struct lmc__delta {
 
 /* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
  * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
- * delta has as many as pay. */
+ * delta has as many as save 1/1024 each. */
 #define LMC__MORE_CLASSES 8u
 #define LMC__DEFAULT_CLASSES 6u
 
@@ -320,10 +320,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     total_bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > 1) {
+        const int64_t least = m.sparse ? (int64_t)(total_bits >> 10) : 0;
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < 0 &&
+        if (m.saved[best] < -least &&
             (m.n_classes <= max_classes ||
              (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
             break;
@@ -418,12 +419,13 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse = width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    delta->sparse =
+        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
 /* Lists what has changed, to `place`, if the sample says that it is little. */
-static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
-                                      const lmc__block *sample)
+static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
+                                      const lmc__block *block, const lmc__block *sample)
 {
     lmc__changes changes = {NULL, 0};
     size_t i, n_changed = 0;
@@ -431,8 +433,8 @@ static lmc__changes lmc__list_changed(uint32_t *place, const lmc__block *block,
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = lmc__list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
-                                  block->n, block->width);
+    n_changed = k->list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
+                                block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
     changes.place = place;
     changes.n = n_changed;
@@ -458,7 +460,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
     const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = is_max ? LMC__MAX_CLASSES : LMC__DEFAULT_CLASSES;
+    const unsigned max_classes = !block->may_group ? 1u
+                                 : is_max          ? LMC__MAX_CLASSES
+                                                   : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
@@ -470,7 +474,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(place, block, &sample);
+    delta->changes = lmc__list_changed(e->k, place, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {

@@ -129,7 +129,7 @@ static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint
  * stored; a payload is only ever made as large as there is room. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
                                          size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype,
+                                         const uint8_t *base, enum lmc_dtype dtype, int may_group,
                                          enum lmc_level level, lmc_position position, void *ws,
                                          size_t ws_size)
 {
@@ -147,6 +147,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
     block.src = src;
     block.base = base;
     block.level = level;
+    block.may_group = may_group;
     block.width = lmc_dtype_width(dtype);
     block.rotate = lmc__rotates(dtype);
     if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.rotate);
@@ -183,6 +184,6 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)prediction, dtype, level, position, ws, ws_size);
+                             (const uint8_t *)prediction, dtype, 1, level, position, ws, ws_size);
 }
 #endif /* LMC_NO_ENCODER */

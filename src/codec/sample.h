@@ -24,6 +24,7 @@ typedef struct lmc__block {
     unsigned width;
     int rotate; /* elements are rotated by a bit before they are split (see dtypes.h) */
     enum lmc_level level;
+    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter

@@ -35,7 +35,7 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 
 #ifndef LMC_NO_SNAPSHOT
 /* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
-static uint32_t lmc__crc_combine(uint32_t a, uint32_t b, uint64_t b_size)
+static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
     unsigned i;
     for (i = 0; a != 0 && b_size != 0; b_size >>= 1) {

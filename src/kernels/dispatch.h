@@ -69,28 +69,30 @@ static int lmc__cpu_has(enum lmc_tier tier)
 #endif
 
 #if LMC__NEON
-/* 1 if the CPU has the CRC-32 instructions. Only the system may ask the CPU, so it must tell; where
- * it is not known how to ask it, the tables of the scalar CRC do. */
-static int lmc__cpu_has_crc(void)
+/* The table of NEON for this CPU. Only the system may ask the CPU, so it must tell; where it is not
+ * known how to ask it, the tables of the scalar CRCs do. */
+static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__ARM_FEATURE_CRC32) || defined(__APPLE__)
-    return 1;
+#if defined(__APPLE__) || (defined(__ARM_FEATURE_CRC32) && defined(__ARM_FEATURE_AES))
+    return &lmc__kernels_neon;
 #elif defined(__linux__)
-    return (getauxval(AT_HWCAP) >> 7 & 1) != 0; /* HWCAP_CRC32 */
+    const unsigned long has = getauxval(AT_HWCAP);
+    if (!(has >> 7 & 1)) return &lmc__kernels_neon_only;                 /* HWCAP_CRC32 */
+    return has >> 4 & 1 ? &lmc__kernels_neon : &lmc__kernels_neon_crc32; /* HWCAP_PMULL */
 #else
-    return 0;
+    return &lmc__kernels_neon_only;
 #endif
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for the
- * CRC-32 instructions choose between two tables of NEON. */
+/* The table of a tier, or NULL where this build or this machine lacks it. A function, for
+ * NEON has several tables. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
     case LMC_TIER_SCALAR: return &lmc__kernels_scalar;
 #if LMC__NEON
-    case LMC_TIER_NEON: return lmc__cpu_has_crc() ? &lmc__kernels_neon : &lmc__kernels_neon_only;
+    case LMC_TIER_NEON: return lmc__neon_kernels();
 #endif
 #if LMC__X86
     case LMC_TIER_AVX2: return lmc__cpu_has(tier) ? &lmc__kernels_avx2 : NULL;

@@ -159,7 +159,7 @@ typedef struct lmc__grid {
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
  * stand where the scalar function does:
  *
- *     crc32c                                     crc32c.h
+ *     crc32c, crc64                              crc32c.h, crc64.h
  *     join, split                                split_join.h
  *     split_root, join_root                      split_root.h, join_root.h
  *     is_constant, count_ones                    count.h
@@ -168,11 +168,14 @@ typedef struct lmc__grid {
  *     fold, unfold                               fold.h
  *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
  *     patch                                      patch.h
- *     rank_changes                               changes.h
+ *     list_changes, rank_changes                 changes.h
  *     restore_rows and all behind it             grids.h */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
+#ifndef LMC_NO_SNAPSHOT
+    uint64_t (*crc64)(uint64_t crc, const uint8_t *p, size_t size);
+#endif
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  int rotate);
     uint32_t (*join_root)(const struct lmc__kernels *k, uint8_t *dst, lmc__join_source source,
@@ -209,6 +212,8 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
+    size_t (*list_changes)(uint32_t *changed, size_t most, const uint8_t *src, const uint8_t *base,
+                           size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const uint32_t *changed, size_t n_changed);

@@ -9,8 +9,8 @@
  * and its trailer (spec 10), by which a reader finds the index. */
 
 #ifndef LMC_NO_ENCODER
-/* base_identity: NULL if there is no base. */
-static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_identity,
+/* features: but that of a base. base_identity: NULL if there is none. */
+static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_identity,
                             uint32_t chain_depth, const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
@@ -18,8 +18,11 @@ static void lmc__put_header(uint8_t *dst, uint32_t flags, const uint8_t *base_id
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
     lmc__store16(dst + 10, LMC__HEADER_SIZE);
-    lmc__store32(dst + LMC__FLAGS_AT, flags);
-    if (base_identity) memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+    lmc__store32(dst + LMC__FEATURES_AT, features);
+    if (base_identity) {
+        lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
+        memcpy(dst + LMC__BASE_IDENTITY_AT, base_identity, LMC_IDENTITY_SIZE);
+    }
     lmc__store32(dst + LMC__CHAIN_DEPTH_AT, chain_depth);
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
@@ -32,6 +35,8 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     lmc__store64(dst, index_at);
     lmc__store64(dst + 8, index_size);
     lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* of the file */
+    dst[24] = LMC_FORMAT_MAJOR;
+    dst[25] = LMC_FORMAT_MINOR;
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
     memcpy(dst + 32, lmc__end_magic, 8);
 }
@@ -46,25 +51,36 @@ static int lmc__has_base(const uint8_t *header)
     return any != 0;
 }
 
+/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+static unsigned lmc__get_features(const uint8_t *header)
+{
+    return lmc__load32(header + LMC__FEATURES_AT);
+}
+
 /* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
  * is called one, and not damaged, whatever else its header has become:
  *
- *     0  magic            12  flags            32  identity of the base, or 0
+ *     0  magic            12  flags: none yet  32  identity of the base, or 0
  *     8  version         16  features         64  depth of the chain, 0 without a base
- *    10  header's size    24  reserved...      76  Header_CRC of the bytes before
+ *    10  header's size    24  of no matter    76  Header_CRC of the bytes before
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * Any feature that is not known could change what the file means, so all are refused. The minor
+ * version says nothing that a decoder may go by. */
 static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
+    uint64_t features;
     size_t i;
+    LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
     LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR && header[9] == LMC_FORMAT_MINOR, LMC_ERR_VERSION);
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
     LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load64(header + 16) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) <= LMC__FLAG_SEQUENTIAL, LMC_ERR_UNSUPPORTED);
+    features = lmc__load64(header + LMC__FEATURES_AT);
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);
     for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
     LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -93,13 +109,15 @@ static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limi
 /* What to say of an input that ends within its header, of which size bytes are there. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
-    return size >= 8 && memcmp(header, lmc__magic, 8) == 0 ? LMC_ERR_TRUNCATED : LMC_ERR_NOT_LMC;
+    if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
+    if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
+    return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
 /* The trailer of a file of `total` bytes that has an index of that place and size:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
- *     8  size of the index          24  reserved             32  magic, another than the header's
+ *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
  * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
  * tells one that was cut and continued by another. */
@@ -109,7 +127,8 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load32(trailer + 24) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED);
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);

@@ -4,7 +4,7 @@
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
-#include "snapshot/sections.h"
+#include "snapshot/files.h"
 #include "snapshot/origin.h"
 
 /* Identities of files that are not in a snapshot: so that any directory can be a base, or be
@@ -17,17 +17,16 @@
  * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
  * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs of pieces are taken. A job that is one piece needs
- * its CRC from here, as there is no block header that has it; of several pieces each is summed up
- * by itself, so the job's own CRC is not asked for. */
+/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
+ * as there is no block header that has it. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *const content = job->job.src;
     (void)worker;
-    lmc__set_piece_crcs(c, job, content,
-                        job->n_pieces == 1 ? c->wave.k->crc32c(0, content, job->job.src_size) : 0);
+    lmc__set_piece_crcs(c, job, content, job->job.src_size,
+                        c->wave.k->crc32c(0, content, job->job.src_size));
     job->job.status = LMC_OK;
 }
 
@@ -79,22 +78,22 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
 {
-    lmc__buffer body, memory;
+    lmc__buffer body;
+    lmc__listing checked;
     lmc__digester digester;
     lmc__coder *coder;
-    lmc_file checked;
     enum lmc_status status;
     size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
-    lmc__init_buffer(&memory, alloc_user);
+    lmc__init_listing(&checked, alloc_user);
     coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
-    if (status == LMC_OK) status = lmc__parse_file(&checked, &memory, body.data, body.size);
+    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size, 0);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)
@@ -113,7 +112,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
     lmc__free_buffer(&body);
-    lmc__free_buffer(&memory);
+    lmc__free_listing(&checked);
     return status;
 }
 
@@ -127,7 +126,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
     lmc__origin origin;
     enum lmc_status status;
     if (!base || !identity) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, base, alloc_user);
+    status = lmc__open_origin(&origin, NULL, base, alloc_user);
     if (status == LMC_OK) memcpy(identity, origin.identity, LMC_IDENTITY_SIZE);
     lmc__free_origin(&origin);
     return status;

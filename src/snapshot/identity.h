@@ -3,29 +3,36 @@
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/crc32c.h"
+#include "kernels/crc64.h"
 #include "kernels/types.h"
 #include "snapshot/sha256.h"
 
 /* Identities of a file's tensors and the CRC of the file (spec 9.2).
  *
- * A tensor's identity is a SHA-256 over the CRC-32Cs of its leaves of 256 KiB, its dtype and its
- * shape. The CRCs are what costs, and a block has been given one anyhow; so a file is cut into
- * *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor's identity is a SHA-256 over the CRC-64s of its leaves of 256 KiB, its dtype and its
+ * shape. The CRCs are what costs; so a file is cut into *pieces*, each within one block, and within
+ * one leaf of one tensor or in none:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), their CRCs taken by the workers in any order while
- * a block is in their caches, and joined in order (lmc__absorb): lmc__crc_combine makes the CRC of
- * a leaf, and of the file, of those of their pieces, without the bytes. A block that is one piece
- * has its CRC in its header, and costs nothing more.
+ * Pieces are planned in order (lmc__plan_piece), their CRC-64s taken by the workers in any order
+ * while a block is in their caches, and joined in order (lmc__absorb): lmc__crc64_combine makes the
+ * CRC of a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
+ *
+ * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
+ * known anyhow. The first piece of a block has that.
  *
  * A file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
-    uint32_t size, crc;
+    uint64_t crc64; /* if in_tensor */
+    uint32_t size;
     int in_tensor;
+    /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
+     * piece they are */
+    uint32_t part_size, part_crc;
 } lmc__piece;
 
 typedef struct lmc__digester {
@@ -39,19 +46,23 @@ typedef struct lmc__digester {
     size_t tensor;
     /* bytes of it */
     uint64_t tensor_done;
-    uint32_t file_crc, leaf_crc, leaf_size;
+    uint64_t leaf_crc;
+    uint32_t leaf_size, file_crc;
     lmc__sha256 sha;
     /* where they go: 32 bytes for each tensor, or for the file */
     uint8_t *identities;
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 1" keeps its digest apart from any other use of SHA-256. */
+/* The next tensor begins; "LMC tensor 2" keeps its digest apart from any other use of SHA-256, and
+ * the type that of a tensor from that of a file or a directory. */
 static void lmc__begin_identity(lmc__digester *d)
 {
+    const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
     lmc__sha256_init(&d->sha);
-    lmc__sha256_update(&d->sha, "LMC tensor 1", 13);
-    d->tensor_done = 0;
-    d->leaf_size = d->leaf_crc = 0;
+    lmc__sha256_update(&d->sha, "LMC tensor 2", 13);
+    lmc__sha256_update(&d->sha, &type, 1);
+    d->tensor_done = d->leaf_crc = 0;
+    d->leaf_size = 0;
 }
 
 /* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
@@ -76,7 +87,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
     piece.in_tensor = 1;
-    piece.crc = 0;
+    piece.crc64 = 0;
+    piece.part_size = piece.part_crc = 0;
     if (d->file->n_tensors) {
         while (d->planned_tensor < d->file->n_tensors &&
                t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
@@ -99,10 +111,11 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 /* The CRC of a leaf goes to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[4];
-    lmc__store32(field, d->leaf_crc);
-    lmc__sha256_update(&d->sha, field, 4);
-    d->leaf_size = d->leaf_crc = 0;
+    uint8_t field[8];
+    lmc__store64(field, d->leaf_crc);
+    lmc__sha256_update(&d->sha, field, 8);
+    d->leaf_crc = 0;
+    d->leaf_size = 0;
 }
 
 /* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
@@ -145,25 +158,25 @@ static void lmc__finish_identities(lmc__digester *d)
         lmc__finish_identity(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, whose CRC is crc: size is not 0, and leaf_size
- * + size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint32_t size)
+/* The next size bytes of a tensor, within one leaf, whose CRC-64 is crc: size is not 0, and
+ * leaf_size + size at most LMC__LEAF_SIZE. */
+static void lmc__absorb(lmc__digester *d, uint64_t crc, uint32_t size)
 {
-    d->leaf_crc = lmc__crc_combine(d->leaf_crc, crc, size);
+    d->leaf_crc = lmc__crc64_combine(d->leaf_crc, crc, size);
     d->leaf_size += size;
     d->tensor_done += size;
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next piece, in the order in which they were planned; its CRC is known now. Tensors that ended
- * before it are finished first: only then is it known that nothing more of them comes. */
+/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
+ * ended before it are finished first: only then is it known that nothing more of them comes. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
 {
-    d->file_crc = lmc__crc_combine(d->file_crc, piece->crc, piece->size);
+    d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
     if (!piece->in_tensor) return;
     lmc__finish_identities(d);
-    lmc__absorb(d, piece->crc, piece->size);
+    lmc__absorb(d, piece->crc64, piece->size);
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */

@@ -13,7 +13,8 @@
  * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used.
+ * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
+ * file.
  *
  * That is a question about the mapping, not about bytes: the answer is found in the tables of the
  * reader, in time in proportion to segments and tensors. */
@@ -87,18 +88,19 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
     int can = r && r->chain_depth != 0 && r->is_complete;
     lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
     if (can && base) {
-        can = base->n_files == r->tables.n_files && lmc__sort_base_files(base, &items) == LMC_OK;
+        can = base->n_files == r->tables.listing.n_files &&
+              lmc__sort_base_files(base, &items) == LMC_OK;
     }
-    for (i = 0; can && i < r->tables.n_files; i++) {
-        const lmc__reader_file *f = lmc__file_at(r, i);
+    for (i = 0; can && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *f = lmc__file_at(r, i);
+        const lmc__stream *stream = lmc__stream_of(r, f);
         const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
         size_t tensor = 0;
-        can = file != NULL;
-        for (j = f->first_run; can && j < f->first_run + f->n_runs; j++) {
+        can = file != NULL && stream->n_files == 1;
+        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
             const lmc__run *run = &lmc__run_at(r, j)->run;
             for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                const lmc__segment segment = lmc__segment_at(run, k);
-                can = lmc__is_in_place(r, file, &segment, &tensor);
+                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
             }
         }
     }

@@ -7,7 +7,10 @@
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
 #include "snapshot/names.h"
+#include "snapshot/ends.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 
 /* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
@@ -16,21 +19,22 @@
  *
  *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
  *                  bytes
+ *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   offset         equals the sum of all sizes before: sections and blocks follow each other
  *                  without a gap, from the header up to the index itself
  *   section        its own CRCs, kind, number; size is at most what is left of the body
- *   FILE, RUN      lmc__parse_file, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, what the FILE section said if it did, and the sum of its runs
+ *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
+ *   File_Size      at most 2^63 - 1, and the sum of its runs
  *   block entries  8 bytes each must be there before room for them is made; size above that of a
  *                  header, and at most that of a block stored as it is
  *   metadata       sizes within the body, keys in strictly ascending order
  *   identity       equals that of the names and identities above
  *
- * So memory is at most a few times the size of the index, which the caller limits, and time is
+ * So memory is at most in proportion to the size of the index, which the caller limits, and time is
  * n log n in it. */
 
-/* A run as the index has it. Its segments and block entries are in tables.index. */
+/* A run as the index has it. Its block entries are in tables.index. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* in tables.block_at */
@@ -42,13 +46,6 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__reader_file {
-    lmc_file file;
-    lmc__buffer memory;       /* of its arrays and strings */
-    size_t first_run, n_runs; /* in tables.runs */
-    int is_described;         /* 1. In tables of a damaged file 0: its FILE section is lost */
-} lmc__reader_file;
-
 typedef struct lmc__metadata_entry {
     size_t key_at; /* in tables.keys */
     const uint8_t *value;
@@ -58,8 +55,9 @@ typedef struct lmc__metadata_entry {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    /* lmc__reader_file, lmc__reader_run */
-    lmc__buffer files, runs;
+    lmc__listing listing;
+    /* lmc__reader_run; lmc__segment, of all of them */
+    lmc__buffer runs, segments;
     /* uint64_t: where each block begins; behind a run's blocks: where they end. So block_at[i + 1]
      * - block_at[i] is a block's size */
     lmc__buffer block_at;
@@ -67,16 +65,14 @@ typedef struct lmc__tables {
     lmc__buffer keys;
     /* lmc__metadata_entry */
     lmc__buffer metadata;
-    /* see lmc__add_path */
-    lmc__buffer paths;
-    size_t n_files, n_metadata;
+    size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
-static lmc__reader_file *lmc__table_file(const lmc__tables *t, size_t i)
+static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
 {
-    return (lmc__reader_file *)(void *)t->files.data + i;
+    return lmc__listed_at(&t->listing, i);
 }
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
@@ -91,40 +87,36 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; files have a buffer each beside. */
+/* See lmc__visit_buffer; the listing has its own beside. */
 static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&t->index, alloc_user);
-    visit(&t->files, alloc_user);
     visit(&t->runs, alloc_user);
+    visit(&t->segments, alloc_user);
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
-    visit(&t->paths, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
+    lmc__init_listing(&t->listing, alloc_user);
     lmc__visit_tables(t, lmc__init_buffer, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
-    size_t i;
-    for (i = 0; i < t->n_files; i++) lmc__free_buffer(&lmc__table_file(t, i)->memory);
-    t->n_files = 0;
+    lmc__free_listing(&t->listing);
     lmc__visit_tables(t, lmc__free_visited, NULL);
 }
 
-/* One more file, of which nothing is known yet; it has no runs. */
-static enum lmc_status lmc__add_file(lmc__tables *t, lmc__reader_file **file)
+/* Segments of all runs, when there will be no more of them. */
+static void lmc__settle_runs(lmc__tables *t)
 {
-    LMC__TRY(lmc__append(&t->files, NULL, sizeof **file));
-    *file = lmc__table_file(t, t->n_files++);
-    lmc__init_buffer(&(*file)->memory, t->files.alloc_user);
-    (*file)->first_run = lmc__count_runs(t);
-    return LMC_OK;
+    const size_t n = lmc__count_runs(t);
+    size_t i;
+    for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
 /* While the entries of an index are parsed. */
@@ -132,45 +124,53 @@ typedef struct lmc__index_parser {
     lmc__tables *t;
     const lmc__kernels *k;
     const uint8_t *p, *end; /* what is left of the body */
+    unsigned features;      /* of the file */
     uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last file that are in runs so far */
+    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    uint32_t n_ancillary;
 } lmc__index_parser;
 
-/* An entry of a file: body is that of its FILE section, which ends at x->p, where the facts begin.
- * The file before it must be complete. */
+/* The last stream, if there is one, is complete. */
+static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
+{
+    const lmc__listing *const l = &x->t->listing;
+    LMC__CHECK(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The facts of a file, which begin at x->p. */
+static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
+{
+    const size_t head_size = lmc__facts_head_size(file);
+    const uint64_t size = head_size + (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(file);
+    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
+    if (file->size == LMC_UNKNOWN_SIZE) {
+        file->size = lmc__load64(x->p);
+        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+        stream->size = file->size; /* it is the only one of its stream */
+    }
+    file->crc = lmc__load32(x->p + head_size - 4);
+    lmc__keep_identities(file, x->p + head_size);
+    x->p += (size_t)size;
+    return LMC_OK;
+}
+
+/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+ * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__section *section,
                                              const uint8_t *body)
 {
-    lmc__tables *const t = x->t;
-    lmc__reader_file *f;
-    uint64_t size;
+    lmc__listing *const l = &x->t->listing;
+    lmc__stream *stream;
     size_t i;
-    LMC__CHECK(t->n_files == 0 || x->position == lmc__table_file(t, t->n_files - 1)->file.size,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(section->number == t->n_files, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__add_file(t, &f));
-    f->is_described = 1;
-    LMC__TRY(lmc__parse_file(&f->file, &f->memory, body, (size_t)section->size));
-    LMC__TRY(lmc__add_path(&t->paths, t->n_files - 1, f->file.path));
-    LMC__CHECK(t->n_files == 1 ||
-                   (f->file.path[0] != 0 && lmc__table_file(t, 0)->file.path[0] != 0),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK((uint64_t)(x->end - x->p) >=
-                   LMC__FILE_FACTS_SIZE +
-                       (uint64_t)LMC_IDENTITY_SIZE * lmc__count_identities(&f->file),
-               LMC_ERR_CORRUPT);
-    size = lmc__load64(x->p);
-    LMC__CHECK(size <= LMC__MAX_FILE_SIZE &&
-                   (f->file.size == LMC_UNKNOWN_SIZE || f->file.size == size),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__load32(x->p + 12) == 0, LMC_ERR_CORRUPT);
-    f->file.size = size;
-    f->file.crc = lmc__load32(x->p + 8);
-    x->p += LMC__FILE_FACTS_SIZE;
-    for (i = 0; i < lmc__count_identities(&f->file); i++, x->p += LMC_IDENTITY_SIZE)
-        memcpy(f->file.n_tensors ? ((lmc_tensor *)(void *)f->memory.data)[i].identity
-                                 : f->file.identity,
-               x->p, LMC_IDENTITY_SIZE);
+    LMC__TRY(lmc__check_stream_end(x));
+    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__list_files(l, body, (size_t)section->size, x->features));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    stream->first_run = lmc__count_runs(x->t);
+    for (i = stream->first_file; i < l->n_files; i++)
+        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
     x->position = 0;
     return LMC_OK;
 }
@@ -181,14 +181,15 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
                                             const uint8_t *body)
 {
     lmc__tables *const t = x->t;
-    lmc__reader_file *const f = t->n_files ? lmc__table_file(t, t->n_files - 1) : NULL;
+    lmc__listing *const l = &t->listing;
     lmc__reader_run r;
     uint64_t *block_at;
     size_t i;
-    LMC__CHECK(lmc__is_kind(section, "RUN ") && f, LMC_ERR_CORRUPT);
+    LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
     LMC__CHECK(section->number == lmc__count_runs(t), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_run(&r.run, body, (size_t)section->size, (uint32_t)(t->n_files - 1),
-                            &f->file, &x->position));
+    LMC__TRY(lmc__parse_run(&r.run, &t->segments, body, (size_t)section->size, l, l->n_streams - 1,
+                            &x->position));
+    LMC__TRY(lmc__check_run_features(&r.run, x->features));
     LMC__CHECK(r.run.n_blocks <= (uint64_t)(x->end - x->p) / LMC__BLOCK_ENTRY_SIZE,
                LMC_ERR_CORRUPT);
     r.prediction = LMC_OK;
@@ -207,7 +208,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const lmc__sec
     }
     block_at[i] = x->offset;
     t->block_at.size += 8 * ((size_t)r.run.n_blocks + 1);
-    f->n_runs++;
+    lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return LMC_OK;
 }
 
@@ -221,22 +222,30 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     LMC__CHECK(lmc__load64(x->p) == x->offset, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get_section(&section, x->p + 8, x->k));
     body = x->p + 8 + LMC__SECTION_HEADER_SIZE;
-    LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
-    LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc, LMC_ERR_CHECKSUM);
-    x->p = body + (size_t)section.size;
     x->offset += LMC__SECTION_HEADER_SIZE + section.size;
-    LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
-                                            : lmc__parse_run_entry(x, &section, body));
+    if (lmc__is_ancillary(&section)) { /* its body is not in the index */
+        LMC__CHECK(x->t->listing.n_streams && section.number == x->n_ancillary, LMC_ERR_CORRUPT);
+        x->n_ancillary++;
+        x->p = body;
+    } else {
+        LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
+        LMC__CHECK(section.size <= (uint64_t)(x->end - body), LMC_ERR_CORRUPT);
+        LMC__CHECK(x->k->crc32c(0, body, (size_t)section.size) == section.body_crc,
+                   LMC_ERR_CHECKSUM);
+        x->p = body + (size_t)section.size;
+        LMC__TRY(lmc__is_kind(&section, "FILE") ? lmc__parse_file_entry(x, &section, body)
+                                                : lmc__parse_run_entry(x, &section, body));
+    }
     LMC__CHECK(x->offset <= max_offset, LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
-/* Exactly [p, end). Keys are copied, for a caller wants them NUL-terminated; values stay where they
- * are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, const uint8_t *end,
-                                           uint32_t n)
+/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
+ * where they are. */
+static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
 {
-    LMC__TRY(lmc__check_metadata(p, end, n));
+    const uint8_t *p = c->p;
+    LMC__TRY(lmc__check_metadata(c, n));
     for (; n > 0; n--, t->n_metadata++) {
         const uint32_t key_size = lmc__load32(p);
         lmc__metadata_entry entry;
@@ -251,34 +260,46 @@ static enum lmc_status lmc__parse_metadata(lmc__tables *t, const uint8_t *p, con
     return LMC_OK;
 }
 
+/* The copy of the file's header in the INDX section that the tables have. */
+static const uint8_t *lmc__index_header(const lmc__tables *t)
+{
+    return t->index.data + LMC__SECTION_HEADER_SIZE;
+}
+
 /* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. *offset: where the entries say that the section begins.
- * items: a buffer for the time being. Whose base it is, and whether its predictions are there, is
- * not looked at. */
+ * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
+ * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
+ * and whether its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
-                                                  uint64_t max_offset, lmc__buffer *items,
-                                                  uint64_t *offset)
+                                                  const uint8_t *header, uint64_t max_offset,
+                                                  lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    uint64_t n_entries, i;
+    lmc__cursor c;
+    uint32_t i;
+    memset(&x, 0, sizeof x);
     x.t = t;
     x.k = k;
     x.p = body + LMC__INDEX_BODY_SIZE;
     x.end = t->index.data + t->index.size;
     x.offset = LMC__HEADER_SIZE;
-    x.position = 0;
     LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 20),
                LMC_ERR_CHECKSUM);
-    LMC__TRY(lmc__get_index_head(&head, body));
-    n_entries = (uint64_t)head.n_files + head.n_runs;
-    for (i = 0; i < n_entries; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
-    LMC__CHECK(t->n_files > 0 && x.position == lmc__table_file(t, t->n_files - 1)->file.size,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(t->n_files == head.n_files, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_metadata(t, x.p, x.end, head.n_metadata));
-    LMC__TRY(lmc__collect_items(items, body + LMC__INDEX_BODY_SIZE, n_entries));
+    lmc__get_index_head(&head, body);
+    if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    else LMC__TRY(lmc__check_header(head.header, k));
+    x.features = lmc__get_features(head.header);
+    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_stream_end(&x));
+    lmc__settle_runs(t);
+    c.p = x.p;
+    c.end = x.end;
+    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
+    LMC__TRY(lmc__skip_records(&c));
+    LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_identity(items, t->identity);
     LMC__CHECK(memcmp(head.identity, t->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     *offset = x.offset;

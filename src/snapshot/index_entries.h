@@ -8,30 +8,34 @@
 #include "snapshot/identity.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
 
 /* The body of the INDX section (spec 10): what its bytes mean, and how it grows.
  *
- *     head           counts, identity of the snapshot                   LMC__INDEX_BODY_SIZE
- *     entry of file 0: offset | header and body of its FILE section | facts
- *     entry of run 0:  offset | header and body of its RUN section  | {size, Header_CRC} per block
- *     ...            one entry for each section before, in their order
- *     metadata       sorted by key
+ *     head            copy of the file's header, counts, identity     LMC__INDEX_BODY_SIZE
+ *     entry of FILE 0: offset | header and body of the section | facts of its files
+ *     entry of RUN 0:  offset | header and body of the section | {size, Header_CRC} per block
+ *     ...             one entry for each section before, in their order; of ancillary ones
+ *                     offset | header
+ *     metadata        sorted by key
+ *     extension records
  *
- * The *facts* of a file are what is known only at its end: File_Size, File_CRC, identities.
+ * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
+ * its CRC, identities.
  *
  * Writer and restorer build the entries while blocks go by; the restorer then compares them with
  * those of the file byte for byte, so nothing else of an index that a pipe brings is to be checked.
  * A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
-#define LMC__FILE_FACTS_SIZE 16u /* without identities */
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
  * ended; entries of its runs and blocks stand behind them meanwhile. */
 typedef struct lmc__index_builder {
     lmc__buffer entries;
-    uint64_t limit;  /* on their size */
-    size_t facts_at; /* in entries: the facts of the file at hand */
+    uint64_t limit; /* on their size */
+    /* in entries, of the file at hand: its facts, its identities, and where they end */
+    size_t facts_at, identities_at, facts_end;
 } lmc__index_builder;
 
 /* Appends, up to the limit: a restorer's index grows with what a pipe brings, which may be
@@ -55,29 +59,63 @@ static enum lmc_status lmc__index_section(lmc__index_builder *b, uint64_t offset
     return lmc__grow_index(b, body, body_size);
 }
 
-/* Room for the facts of a file whose section was the last entry. */
-static enum lmc_status lmc__index_file(lmc__index_builder *b, const lmc_file *file)
+/* Of the facts of a file, what stands before its identities. */
+static size_t lmc__facts_head_size(const lmc_file *file)
 {
-    b->facts_at = b->entries.size;
-    return lmc__grow_index(b, NULL,
-                           LMC__FILE_FACTS_SIZE + LMC_IDENTITY_SIZE * lmc__count_identities(file));
+    return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
+}
+
+/* Room for the facts of files whose section was the last entry. */
+static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
+                                        const lmc__stream *stream)
+{
+    size_t i;
+    b->facts_end = b->entries.size;
+    for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
+        const lmc_file *const file = &lmc__listed_at(l, i)->file;
+        LMC__TRY(lmc__grow_index(
+            b, NULL, lmc__facts_head_size(file) + LMC_IDENTITY_SIZE * lmc__count_identities(file)));
+    }
+    return LMC_OK;
+}
+
+/* The next of those files begins. */
+static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
+{
+    b->facts_at = b->facts_end;
+    b->identities_at = b->facts_at + lmc__facts_head_size(file);
+    b->facts_end = b->identities_at + LMC_IDENTITY_SIZE * lmc__count_identities(file);
 }
 
 /* Where the digester puts the identities of the file at hand. They move when the index grows: so a
  * digester is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_identities(const lmc__index_builder *b)
 {
-    return b->entries.data + b->facts_at + LMC__FILE_FACTS_SIZE;
+    return b->entries.data + b->identities_at;
 }
 
-/* All of the file was absorbed by d: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, uint64_t file_size)
+/* The identities of a file, as an index has them. The stream's memory is the list's own. */
+static void lmc__keep_identities(lmc_file *file, const uint8_t *identities)
+{
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
+    size_t i;
+    if (file->n_tensors == 0) memcpy(file->identity, identities, LMC_IDENTITY_SIZE);
+    for (i = 0; i < file->n_tensors; i++)
+        memcpy(tensors[i].identity, identities + LMC_IDENTITY_SIZE * i, LMC_IDENTITY_SIZE);
+}
+
+/* All of the file was absorbed by d, so many bytes: its facts are known now. */
+static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->identities = lmc__index_identities(b);
     lmc__finish_digester(d);
-    lmc__store64(facts, file_size);
-    lmc__store32(facts + 8, d->file_crc);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    lmc__store32(d->identities - 4, d->file_crc);
+    file->size = file_size;
+    file->crc = d->file_crc;
+    lmc__keep_identities(file, d->identities);
 }
 
 /* The next block of the run whose section was the last. With its size a reader finds it; with its
@@ -93,70 +131,50 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
 
 /* The head of the body. */
 typedef struct lmc__index_head {
-    uint32_t n_files, n_runs, n_metadata;
+    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
+    uint32_t n_sections, n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
 } lmc__index_head;
 
 #ifndef LMC_NO_ENCODER
 static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 {
-    memset(dst, 0, LMC__INDEX_BODY_SIZE);
-    lmc__store32(dst, head->n_files);
-    lmc__store32(dst + 4, head->n_runs);
-    memcpy(dst + 8, head->identity, LMC_IDENTITY_SIZE);
-    lmc__store32(dst + 40, head->n_metadata);
+    memcpy(dst, head->header, LMC__HEADER_SIZE);
+    lmc__store32(dst + 80, head->n_sections);
+    lmc__store32(dst + 84, head->n_metadata);
+    memcpy(dst + 88, head->identity, LMC_IDENTITY_SIZE);
 }
 #endif
 
 /* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static enum lmc_status lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
+static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
-    head->n_files = lmc__load32(p);
-    head->n_runs = lmc__load32(p + 4);
-    memcpy(head->identity, p + 8, LMC_IDENTITY_SIZE);
-    head->n_metadata = lmc__load32(p + 40);
-    LMC__CHECK(lmc__load32(p + 44) == 0, LMC_ERR_UNSUPPORTED);
-    return LMC_OK;
+    memcpy(head->header, p, LMC__HEADER_SIZE);
+    head->n_sections = lmc__load32(p + 80);
+    head->n_metadata = lmc__load32(p + 84);
+    memcpy(head->identity, p + 88, LMC_IDENTITY_SIZE);
 }
 
-/* Names and identities of everything that has them among n_entries entries. These are known to be
- * sound: they were built here, or parsed before; so the grammar is only followed, and where a check
- * of it fails nothing is leaked. Items point into the entries. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const uint8_t *entries,
-                                          uint64_t n_entries)
+/* Names and identities of everything in the list that has them; items point into it. */
+static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
+    size_t i, j;
     items->size = 0;
-    for (; n_entries > 0; n_entries--) {
-        const uint8_t *const head = entries + 8, *const body = head + LMC__SECTION_HEADER_SIZE;
-        const uint8_t *const behind = body + (size_t)lmc__load64(head + 8);
-        if (head[0] == 'F') {
-            const uint8_t *identity = behind + LMC__FILE_FACTS_SIZE, *path;
-            uint32_t path_size, n_tensors, i;
-            lmc__tensor_entry tensor;
-            lmc__cursor c;
-            lmc_file file;
-            c.p = body;
-            c.end = behind;
-            LMC__TRY(lmc__parse_file_head(&c, &file, &path, &path_size, &n_tensors));
-            if (n_tensors == 0) LMC__TRY(lmc__append_item(items, path, path_size, identity));
-            for (i = 0; i < n_tensors; i++) {
-                LMC__TRY(lmc__parse_tensor(&c, &tensor));
-                LMC__TRY(lmc__append_item(items, tensor.name, tensor.name_size,
-                                          identity + (size_t)LMC_IDENTITY_SIZE * i));
-            }
-            entries = identity + (size_t)LMC_IDENTITY_SIZE * (n_tensors ? n_tensors : 1);
-        } else {
-            const uint64_t run_size = lmc__load64(body), block_size = (uint64_t)1 << body[8];
-            entries =
-                behind + LMC__BLOCK_ENTRY_SIZE * (size_t)((run_size + block_size - 1) / block_size);
+    for (i = 0; i < l->n_files; i++) {
+        const lmc_file *const f = &lmc__listed_at(l, i)->file;
+        if (f->n_tensors == 0)
+            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->identity));
+        for (j = 0; j < f->n_tensors; j++) {
+            const lmc_tensor *const t = &f->tensors[j];
+            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->identity));
         }
     }
     return LMC_OK;
 }
 
-/* Metadata entries, exactly [p, end): each two sizes, a key, a value. Keys are in strictly
- * ascending order, so none is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end, uint32_t n)
+/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
+ * is there twice, and have no NUL, so they can be C strings. */
+static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -164,22 +182,20 @@ static enum lmc_status lmc__check_metadata(const uint8_t *p, const uint8_t *end,
     last.size = 0;
     for (i = 0; i < n; i++) {
         uint32_t key_size, value_size;
-        LMC__CHECK(end - p >= 8, LMC_ERR_CORRUPT);
-        key_size = lmc__load32(p);
-        value_size = lmc__load32(p + 4);
-        p += 8;
+        LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
+        key_size = lmc__take32(c);
+        value_size = lmc__take32(c);
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK((uint64_t)(end - p) >= (uint64_t)key_size + value_size &&
-                       memchr(p, 0, key_size) == NULL,
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
+                       memchr(c->p, 0, key_size) == NULL,
                    LMC_ERR_CORRUPT);
-        next.name = p;
+        next.name = c->p;
         next.size = key_size;
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        p += (size_t)key_size + value_size;
+        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
-    LMC__CHECK(p == end, LMC_ERR_CORRUPT);
     return LMC_OK;
 }

@@ -51,6 +51,28 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
+/* Identity of the snapshot (spec 9.3), of items in any order: sorts them. Names and identities of
+ * tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
+ * snapshot is the same one however its tensors are distributed to files. */
+static void lmc__snapshot_identity(lmc__buffer *items, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    lmc__item *item = (lmc__item *)(void *)items->data;
+    const size_t n = items->size / sizeof *item;
+    lmc__sha256 sha;
+    size_t i;
+    lmc__sort_items(item, n);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC snapshot 2", 15);
+    for (i = 0; i < n; i++) {
+        uint8_t field[4];
+        lmc__store32(field, (uint32_t)item[i].size);
+        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_update(&sha, item[i].name, item[i].size);
+        lmc__sha256_update(&sha, item[i].identity, LMC_IDENTITY_SIZE);
+    }
+    lmc__sha256_finish(&sha, identity);
+}
+
 typedef struct lmc__name_search {
     const lmc__item *items;
     lmc__item wanted;

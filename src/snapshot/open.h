@@ -71,7 +71,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
     lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    status = lmc__open_origin(&r->origin, options->base, options->alloc_user);
+    r->features = LMC__KNOWN_FEATURES;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = lmc__open_as_asked(r);

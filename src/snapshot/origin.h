@@ -8,7 +8,9 @@
 #include "snapshot/ends.h"
 #include "snapshot/order.h"
 #include "snapshot/names.h"
-#include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/texts.h"
+#include "snapshot/runs.h"
 
 /* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
  * or restored. Writer, restorer and reader each have one.
@@ -55,13 +57,15 @@
  * Base_CRC that does not match is CORRUPT. Blocks and tensors (layers 1 and 2) have a prediction in
  * place of a base, and compare its size, and its CRC in the same way. */
 
-/* Bytes of a file. */
+/* Bytes of a stream. */
 typedef struct lmc__range {
-    size_t file_number;
+    size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of this snapshot: all files up to where it is written or restored */
+    const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
     /* of the base, sorted: lmc__item */
@@ -88,14 +92,16 @@ static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *all
     visit(&o->wide, alloc_user);
 }
 
-/* base: NULL, or one that is described completely: every file has a path and a known size, every
- * tensor a name and a dtype. Its identity is taken here, from the identities that it says its files
- * and tensors have; whether its bytes are those shows when they are read. On errors the origin is
- * to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc_base *base, void *alloc_user)
+/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
+ * file has a path and a known size, every tensor a name and a dtype. Its identity is taken here,
+ * from the identities that it says its files and tensors have; whether its bytes are those shows
+ * when they are read. On errors the origin is to be freed all the same. */
+static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                        const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
+    o->listing = listing;
     lmc__visit_origin(o, lmc__init_buffer, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
@@ -173,28 +179,34 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 typedef struct lmc__range_search {
     const uint8_t *ranges; /* each begins with a lmc__range */
     size_t step;           /* from one to the next */
-    uint64_t file_number, offset;
+    size_t stream;
+    uint64_t position;
 } lmc__range_search;
 
 static int lmc__is_range_before(const void *context, size_t i)
 {
     const lmc__range_search *const s = (const lmc__range_search *)context;
     const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->file_number < s->file_number ||
-           (r->file_number == s->file_number && r->end <= s->offset);
+    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
 }
 
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
- * first that ends behind offset of that file, or belongs to a later one. */
-static size_t lmc__find_file_range(const lmc__buffer *ranges, size_t step, uint64_t file_number,
-                                   uint64_t offset)
+ * first that ends behind that byte of the stream, or belongs to a later one. */
+static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
+                                     uint64_t position)
 {
     lmc__range_search search;
     search.ranges = ranges->data;
     search.step = step;
-    search.file_number = file_number;
-    search.offset = offset;
+    search.stream = stream;
+    search.position = position;
     return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
+}
+
+/* File `number` has been described. */
+static int lmc__is_listed(const lmc__origin *o, uint64_t number)
+{
+    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
@@ -202,14 +214,18 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
                               uint64_t size)
 {
     const lmc__range *const ranges = (const lmc__range *)(const void *)o->ranges.data;
-    const size_t i = lmc__find_file_range(&o->ranges, sizeof *ranges, file_number, offset);
+    const lmc__listed_file *f;
+    uint64_t position;
+    size_t i;
+    if (file_number >= o->listing->n_files) return 0;
+    f = lmc__listed_at(o->listing, (size_t)file_number);
+    if (offset > f->file.size || size > f->file.size - offset) return 0;
     if (size == 0) return 1;
-    return i < o->ranges.size / sizeof *ranges && ranges[i].file_number == file_number &&
-           ranges[i].start <= offset && size <= ranges[i].end - offset;
+    position = f->start + offset;
+    i = lmc__find_stream_range(&o->ranges, sizeof *ranges, f->stream, position);
+    return i < o->ranges.size / sizeof *ranges && ranges[i].stream == f->stream &&
+           ranges[i].start <= position && size <= ranges[i].end - position;
 }
-
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
-static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Segment s of a run that is predicted by the base maps to bytes that the base has. */
 static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
@@ -223,9 +239,23 @@ static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
 /* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
 static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
-    const uint64_t size = lmc__prediction_scale(run) * s->size; /* s->size is below 2^63 */
-    return s->base_offset <= LMC__MAX_FILE_SIZE && size <= LMC__MAX_FILE_SIZE - s->base_offset &&
-           lmc__can_read_back(o, s->base - 1, s->base_offset, size);
+    return lmc__can_read_back(o, s->base - 1, s->base_offset,
+                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
+}
+
+/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
+ * a file behind it is not. */
+static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
+                                       const lmc__segment *s)
+{
+    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    uint64_t size;
+    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
+                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
@@ -238,10 +268,11 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
     for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment s = lmc__segment_at(run, i);
-        if (s.base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, &s), not_in_base);
-        else LMC__CHECK(lmc__is_written_before(o, run, &s), LMC_ERR_CORRUPT);
+        const lmc__segment *const s = &run->segments[i];
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
+        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
+        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
     }
     return LMC_OK;
 }
@@ -254,12 +285,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
-        if (last->file_number == run->file_number && last->end == run->start) {
+        if (last->stream == run->stream && last->end == run->start) {
             last->end += run->size;
             return LMC_OK;
         }
     }
-    range.file_number = run->file_number;
+    range.stream = run->stream;
     range.start = run->start;
     range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
@@ -273,10 +304,10 @@ typedef struct lmc__segment_search {
 static int lmc__is_segment_before(const void *context, size_t i)
 {
     const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return lmc__segment_at(s->run, (uint32_t)i).start <= s->offset;
+    return s->run->segments[i].start <= s->offset;
 }
 
-/* The segment of a byte of the run's file: the last that does not begin behind it. */
+/* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     lmc__segment_search search;
@@ -291,15 +322,16 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one. */
+/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
+ * that. In place, streams are files. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
 {
     lmc__place place;
-    if (run->prediction == LMC__PREDICT_OWN) {
+    if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
         place.start = s->base_offset;
     } else if (o->in_place) {
-        place.file_number = run->file_number;
+        place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
         place.start = s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
@@ -325,6 +357,10 @@ static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
                                        uint64_t start, uint8_t *dst, size_t size)
 {
+    if (run->prediction == LMC__PREDICT_TEXT) {
+        lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_BASE && !o->in_place)
         return o->base->read(o->base->user, file_number, start, dst, size);
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
@@ -345,21 +381,23 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN || o->in_place) && !o->read_back)
+    if ((run->prediction == LMC__PREDICT_OWN ||
+         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
+        !o->read_back)
         return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
-        lmc__segment s = lmc__segment_at(run, i);
-        const uint64_t at = offset - s.start; /* not 0 only in the first */
-        size_t part = (size_t)lmc__min64(size, s.size - at);
-        if (s.base == 0) {
+        const lmc__segment *s = &run->segments[i];
+        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        size_t part = (size_t)lmc__min64(size, s->size - at);
+        if (s->base == 0) {
             memset(dst, 0, part);
         } else {
-            lmc__place from = lmc__locate(o, run, &s);
+            lmc__place from = lmc__locate(o, run, s);
             from.start += scale * at;
             for (; part < size; i++) { /* segments that are read with this one */
-                s = lmc__segment_at(run, i + 1);
-                if (!lmc__begins_at(o, run, &s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s.size);
+                s = &run->segments[i + 1];
+                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
+                part += (size_t)lmc__min64(size - part, s->size);
             }
             LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
         }

@@ -2,8 +2,10 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "base/wire_block.h"
+#include "base/wire_file.h"
 #include "kernels/dispatch.h"
 #include "codec/workspace.h"
+#include "codec/block_header.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
@@ -150,23 +152,21 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
-/* The CRCs of a job's pieces, which make up the bytes at content, whose CRC is crc: of a single
- * piece, that is its own. Pieces of different jobs are different ones, so tasks do not disturb each
- * other. */
+/* The CRCs of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
+ * of them, where the block goes into several files, has its own. Pieces of different jobs are
+ * different ones, so tasks do not disturb each other. */
 static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *job,
-                                const uint8_t *content, uint32_t crc)
+                                const uint8_t *content, size_t size, uint32_t crc)
 {
-    lmc__piece *pieces;
+    const lmc__kernels *const k = c->wave.k;
     size_t i;
-    if (job->n_pieces == 0) return; /* a reader's: nobody asks for identities */
-    pieces = (lmc__piece *)(void *)c->pieces.data + job->first_piece;
-    if (job->n_pieces == 1) {
-        pieces[0].crc = crc;
-        return;
-    }
-    for (i = 0; i < job->n_pieces; i++) {
-        pieces[i].crc = c->wave.k->crc32c(0, content, pieces[i].size);
-        content += pieces[i].size;
+    for (i = 0; i < job->n_pieces; i++) { /* a reader's has none: nobody asks for identities */
+        lmc__piece *const piece = (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
+        if (piece->in_tensor) piece->crc64 = k->crc64(0, content, piece->size);
+        if (piece->part_size)
+            piece->part_crc =
+                piece->part_size == size ? crc : k->crc32c(0, content, piece->part_size);
+        content += piece->size;
     }
 }
 
@@ -178,7 +178,8 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const uint8_t *content = lmc__encode_job(&c->wave, &job->job, worker);
     if (job->job.status == LMC_OK)
-        lmc__set_piece_crcs(c, job, content, lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
+        lmc__set_piece_crcs(c, job, content, job->job.src_size,
+                            lmc__load32(job->job.dst + LMC__CONTENT_CRC_AT));
 }
 #endif
 
@@ -196,7 +197,7 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     else content = lmc__decode_job(&c->wave, &job->job, worker);
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
-    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->crc);
+    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->size, info->crc);
 }
 
 /* The first error of n jobs, in order. */
@@ -285,14 +286,30 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
     c->read_portion = portion;
 }
 
-/* Plans the pieces of a job that covers the next size bytes of the digester's file. */
+/* The block at whose header that is uses nothing but what the file may use, as its own header
+ * says. */
+static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+{
+    const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
+                   layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
+ * those that it may have of earlier files. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
-    job->first_piece = c->pieces.size / sizeof(lmc__piece);
-    job->n_pieces = 0;
+    size_t part_size = size;
+    if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
+        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
         job->n_pieces++;

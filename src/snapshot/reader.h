@@ -13,13 +13,15 @@
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 
 /* Reading by the index: any bytes of any file, without what lies between.
  *
- *     bytes of a file -> runs that hold them -> blocks of each -> waves -> dst
+ *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
  * which is read to that place; only the first and the last of a range may be wanted in part, and
@@ -50,13 +52,14 @@ struct lmc_reader {
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
-    int is_sequential;
+    /* what the file may use; all, if its header is lost */
+    unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     lmc__origin origin;
-    /* bytes of file window_file from window_start on */
+    /* bytes of stream window_stream from window_start on */
     lmc__buffer window;
-    size_t window_file;
+    size_t window_stream;
     uint64_t window_start;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
@@ -70,9 +73,14 @@ struct lmc_reader {
     size_t struct_size;
 };
 
-static lmc__reader_file *lmc__file_at(const lmc_reader *r, size_t i)
+static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_file(&r->tables, i);
+}
+/* The stream of a file. */
+static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
+{
+    return lmc__stream_at(&r->tables.listing, f->stream);
 }
 static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
@@ -118,20 +126,18 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
-    r->is_sequential = (int)(lmc__load32(header + LMC__FLAGS_AT) & LMC__FLAG_SEQUENTIAL);
+    r->features = lmc__get_features(header);
 }
 
-/* Of runs in their order: the snapshot may be predicted as they say, its size is within the
- * caller's limit, and the bytes that predict them are there. Those of a base are looked for only if
- * that is at hand: a delta may be listed without. */
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
+ * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);
     size_t i;
     for (i = 0; i < n_runs; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        LMC__CHECK(run->prediction != LMC__PREDICT_BASE || r->chain_depth != 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(run->prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
         if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
@@ -171,20 +177,21 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_index(&r->tables, k, total, &r->coder->in[0], &offset));
+    LMC__TRY(lmc__parse_index(&r->tables, k, header, total, &r->coder->in[0], &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_runs(r));
     r->is_complete = 1;
     return LMC_OK;
 }
 
-/* In tables with gaps a byte may be in no run, or in one of which nothing but the number is
- * known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__reader_file *f, size_t number,
-                          uint64_t offset)
+/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
+ * number is known. */
+static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
+                          uint64_t position)
 {
-    return number < f->first_run + f->n_runs && lmc__run_at(r, number)->run.start <= offset &&
-           offset - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
+    return number < stream->first_run + stream->n_runs &&
+           lmc__run_at(r, number)->run.start <= position &&
+           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
 /* What a reader's origin reads back: its own file. Not by the window, in which might be what is
@@ -196,11 +203,11 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.n_files : 0; }
+LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.listing.n_files : 0; }
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
-    return r && i < r->tables.n_files ? &lmc__file_at(r, i)->file : NULL;
+    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
 /* Linear in the number of tensors. */
@@ -210,7 +217,7 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.n_files; i++) {
+    for (i = 0; i < r->tables.listing.n_files; i++) {
         const lmc_file *f = &lmc__file_at(r, i)->file;
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
@@ -228,25 +235,25 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
 
 typedef struct lmc__run_search {
     const lmc_reader *reader;
-    uint64_t offset;
+    uint64_t position;
 } lmc__run_search;
 
 static int lmc__is_run_before(const void *context, size_t i)
 {
     const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->offset;
+    return lmc__run_at(s->reader, i)->run.start <= s->position;
 }
 
-/* The run of a file that holds byte offset, which is below the file's size: the last that does not
- * begin behind it. Of a file without runs (salvage): first_run. */
-static size_t lmc__find_run(const lmc_reader *r, const lmc__reader_file *f, uint64_t offset)
+/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
+ * does not begin behind it. Of one without runs (salvage): first_run. */
+static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     lmc__run_search search;
-    if (f->n_runs == 0) return f->first_run;
+    if (stream->n_runs == 0) return stream->first_run;
     search.reader = r;
-    search.offset = offset;
-    return lmc__find_first(f->first_run + 1, f->first_run + f->n_runs, lmc__is_run_before,
-                           &search) -
+    search.position = position;
+    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
+                           lmc__is_run_before, &search) -
            1;
 }
 
@@ -295,7 +302,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return LMC_OK;
+    return lmc__check_block_features(src, r->features);
 }
 
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
@@ -344,7 +351,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
                         : job->keep == job->info.size ? job->dst
                         : at < offset                 ? base->data
                                                       : base->data + head;
-            block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+            block_job->is_own_prediction = lmc__is_own_prediction(run);
             block_job->is_written = 0;
             block_job->n_pieces = 0;
             job->streaming = lmc__no_streaming;
@@ -374,19 +381,21 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 {
     lmc_reader *r = (lmc_reader *)user;
     const lmc_file *f = lmc_get_file(r, file_number);
+    const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
     if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
+    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
     while (size != 0) {
-        const size_t number = lmc__find_run(r, lmc__file_at(r, file_number), offset);
+        const size_t number = lmc__find_run(r, stream, offset);
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(lmc__is_in_run(r, lmc__file_at(r, file_number), number, offset),
-                   LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        if (file_number == r->window_file && offset >= r->window_start &&
+        if (run->stream == r->window_stream && offset >= r->window_start &&
             offset - r->window_start < r->window.size) {
             part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
             memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
@@ -404,7 +413,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
             LMC__TRY(lmc__reserve(&r->window, n));
             LMC__TRY(r->read_run(r, number, start, r->window.data, n));
             r->window.size = n;
-            r->window_file = file_number;
+            r->window_stream = run->stream;
             r->window_start = run->start + start;
             continue;
         }
@@ -436,17 +445,20 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
                                       size_t size)
 {
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
+    const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
     size_t number;
-    if (!r || file_number >= r->tables.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
-    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+    stream = lmc__stream_of(r, f);
+    offset += f->start; /* within the stream from now on */
+    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
         size_t n;
-        LMC__CHECK(lmc__is_in_run(r, f, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
@@ -496,14 +508,15 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
 LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
                                              uint64_t offset, uint64_t size)
 {
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
     uint64_t encoded = 0;
     size_t number;
-    if (!r || file_number >= r->tables.n_files || !r->is_complete) return 0;
+    if (!r || file_number >= r->tables.listing.n_files || !r->is_complete) return 0;
     f = lmc__file_at(r, file_number);
     if (offset >= f->file.size) return 0;
     size = lmc__min64(size, f->file.size - offset);
-    for (number = lmc__find_run(r, f, offset); size != 0; number++) {
+    offset += f->start;
+    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
         const lmc__run *run = &lmc__run_at(r, number)->run;
         const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
         const uint64_t n = lmc__min64(size, run->start + run->size - offset),

@@ -142,10 +142,10 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
  * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
  * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
 static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                              const lmc__reader_file *f, const lmc_tensor *t,
+                                              const lmc__listed_file *f, const lmc_tensor *t,
                                               lmc_twin *twin)
 {
-    const size_t number = lmc__find_run(r, f, t->offset);
+    const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
     const size_t ws_size = lmc_workspace_size(
@@ -156,8 +156,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     int is_other = 0;
     /* Until the end proves otherwise. */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
-    if (run->start != t->offset || run->size != t->size || run->n_segments != 1 ||
-        run->prediction == LMC__PREDICT_BASE || run->conversion)
+    if (run->start != f->start + t->offset || run->size != t->size || run->n_segments > 1 ||
+        (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
+        run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
@@ -187,8 +188,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     if (!q->params.is_predicted) /* also of blocks that are not quantised */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
-        twin->file_number = lmc__load32(run->segments + 4) - 1;
-        twin->offset = lmc__load64(run->segments + 24);
+        twin->file_number = (size_t)run->segments->base - 1;
+        twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
     /* Who does not ask for the twin cannot give the prediction. */

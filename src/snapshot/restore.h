@@ -12,6 +12,8 @@
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
@@ -37,8 +39,9 @@
  * caller.
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. begin_file and end_file come between waves. Only when lmc_restore_snapshot returns
- * LMC_OK are names, sizes and identities known to be right, since the index that repeats them comes
+ * wave later. begin_file and end_file come between waves; where a wave has bytes of several files,
+ * what is before the last border is written at once. Only when lmc_restore_snapshot returns LMC_OK
+ * are names, sizes and identities known to be right, since the index that repeats them comes
  * last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
@@ -59,27 +62,32 @@ typedef struct lmc__restorer {
     uint64_t offset;
 
     /* -- what has been seen -- */
+    /* The file's header, and what it may use. */
+    uint8_t header[LMC__HEADER_SIZE];
+    unsigned features;
     /* What the INDX section must say, byte by byte. */
     lmc__index_builder index;
     /* The body of the section at hand. */
     lmc__buffer body;
     /* Names and identities of everything, at the end. */
     lmc__buffer items;
-    /* See lmc__add_path. */
-    lmc__buffer paths;
-    uint32_t n_files, n_runs;
+    /* All files that were described. */
+    lmc__listing listing;
+    uint32_t n_runs, n_ancillary;
     /* Bytes of all runs. */
     uint64_t total;
-    int has_base, is_sequential;
     lmc__origin origin;
 
-    /* -- the file at hand -- */
-    int in_file, has_empty_path;
-    lmc_file file;
-    lmc__buffer file_memory;
+    /* -- the stream of files at hand: the last that is listed -- */
     /* Bytes of it in runs so far. */
     uint64_t position;
-    lmc__digester digester;
+    /* Segments of the run at hand. */
+    lmc__buffer segments;
+    /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
+     * begun, whose bytes are being written. Each digester has half of the work: the planner plans
+     * pieces, the other one absorbs them. */
+    size_t planned_file, file;
+    lmc__digester planner, digester;
 
     /* -- the wave at hand -- */
     /* Decoded bytes of the largest block of the run. */
@@ -89,18 +97,77 @@ typedef struct lmc__restorer {
     int is_written;
 } lmc__restorer;
 
-/* Bytes of the stream that are read at once, for each worker. bf16 weights grow by half when they
- * are decoded: a wave of LMC__WAVE_SIZE decoded bytes takes up to twice as many as this. */
-#define LMC__READ_SIZE (LMC__WAVE_SIZE / 2)
+/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
+ * are decoded, so these are more than a wave. */
+#define LMC__READ_SIZE LMC__WAVE_SIZE
+
+/* The file that was begun. */
+static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
+{
+    return lmc__listed_at(&r->listing, r->file);
+}
+
+/* The next file of the stream begins: number r->file. */
+static enum lmc_status lmc__begin_restored(lmc__restorer *r)
+{
+    const lmc_restore_options *const o = r->options;
+    const lmc_file *const file = &lmc__restored_file(r)->file;
+    lmc__index_file(&r->index, file);
+    lmc__begin_digester(&r->digester, file);
+    return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+}
+
+/* All of it is decoded, and must be written before the caller is told that it is complete. */
+static enum lmc_status lmc__end_restored(lmc__restorer *r)
+{
+    const lmc_restore_options *const o = r->options;
+    lmc_file *const file = &lmc__restored_file(r)->file;
+    LMC__TRY(lmc__drain(&r->coder));
+    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+}
+
+/* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
+ * *size: how many bytes they are. */
+static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
+{
+    const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
+    const size_t n = r->coder.pieces.size / sizeof *piece;
+    const uint64_t end = lmc__restored_file(r)->file.size;
+    r->digester.identities = lmc__index_identities(&r->index);
+    for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
+        lmc__absorb_piece(&r->digester, &piece[*i]);
+        *size += piece[*i].size;
+    }
+}
+
+/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+ * up to there is written now. */
+static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
+{
+    const size_t n = r->coder.pieces.size / sizeof(lmc__piece);
+    size_t i = 0, size;
+    for (;;) {
+        lmc__absorb_file(r, &i, &size);
+        if (!r->is_written) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (i == n) break;
+        data += size;
+        LMC__TRY(lmc__end_restored(r));
+        r->file++;
+        LMC__TRY(lmc__begin_restored(r));
+    }
+    r->coder.pieces.size = 0;
+    return LMC_OK;
+}
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
  * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. */
+ * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
-    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended,
-              is_coding = c->n_jobs != 0;
+    const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
@@ -118,10 +185,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) next->size = r->next_room + c->read_got;
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
-    if (is_coding) r->digester.identities = lmc__index_identities(&r->index);
-    lmc__absorb_pieces(c, &r->digester);
-    if (!r->is_written) LMC__TRY(lmc__add_part(c, out->data, out->size));
-    c->out_number ^= 1;
+    if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
+    if (c->parallel) c->out_number ^= 1;
+    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
     return LMC_OK;
 }
@@ -214,6 +280,28 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
+/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
+ * may have any size. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
+                                                   const uint8_t *head)
+{
+    uint64_t left = section->size;
+    uint32_t crc = 0;
+    LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
+    while (left != 0) {
+        size_t n;
+        LMC__TRY(lmc__fetch_all(r, 1));
+        n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
+        crc = r->coder.wave.k->crc32c(crc, r->at, n);
+        lmc__skip(r, n);
+        left -= n;
+    }
+    LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
+    return LMC_OK;
+}
+
 /* To the index: the section at hand, whose body was read last. head: its header. */
 static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *head)
 {
@@ -221,48 +309,63 @@ static enum lmc_status lmc__restore_section(lmc__restorer *r, const uint8_t *hea
                               r->body.data, r->body.size);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of the file: a path
- * twice, a nameless file that is not alone, a size over the limit. Its size and identities are not
- * known yet: the index gets room for them. */
-static enum lmc_status lmc__restore_file(lmc__restorer *r, const lmc__section *section,
-                                         const uint8_t *head)
+/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
+ * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
+ * index gets room for. In place, blocks that have bytes of two files could not be written. */
+static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section,
+                                          const uint8_t *head)
 {
     const lmc_restore_options *o = r->options;
-    LMC__CHECK(section->number == r->n_files, LMC_ERR_CORRUPT);
+    lmc__listing *const l = &r->listing;
+    uint64_t total = r->total;
+    const lmc__stream *stream;
+    size_t i;
+    LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__parse_file(&r->file, &r->file_memory, r->body.data, r->body.size));
-    LMC__CHECK(r->n_files == 0 || (!r->has_empty_path && r->file.path[0] != 0), LMC_ERR_CORRUPT);
-    r->has_empty_path = r->file.path[0] == 0;
-    LMC__TRY(lmc__add_path(&r->paths, r->n_files, r->file.path));
+    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size, r->features));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
     LMC__TRY(lmc__restore_section(r, head));
-    LMC__TRY(lmc__index_file(&r->index, &r->file));
-    if (r->file.size != LMC_UNKNOWN_SIZE) { /* before the caller makes room for it */
-        uint64_t total = r->total;
-        if (!lmc__add_total(&total, r->file.size, &o->limits)) return LMC_ERR_LIMIT;
-    }
-    r->n_files++;
-    r->in_file = 1;
+    LMC__TRY(lmc__index_files(&r->index, l, stream));
+    for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
+        if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, &o->limits))
+            return LMC_ERR_LIMIT; /* before the caller makes room for it */
     r->position = 0;
-    lmc__begin_digester(&r->digester, &r->file);
-    if (o->begin_file && o->begin_file(o->user, &r->file, r->n_files - 1) != 0)
-        return LMC_ERR_WRITE;
+    r->file = r->planned_file = stream->first_file;
+    lmc__begin_digester(&r->planner, &lmc__restored_file(r)->file);
+    return lmc__begin_restored(r);
+}
+
+/* What follows is no run of this stream. Its last files may have no bytes. */
+static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
+{
+    lmc__listing *const l = &r->listing;
+    lmc__stream *stream;
+    if (l->n_streams == 0) return LMC_OK;
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    if (stream->is_unknown) stream->size = r->position;
+    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__decode_wave(r));
+    LMC__TRY(lmc__end_restored(r));
+    while (++r->file < l->n_files) {
+        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__end_restored(r));
+    }
     return LMC_OK;
 }
 
-/* What follows is no run of this file. Everything of it must be decoded and written before the
- * caller is told that it is complete. */
-static enum lmc_status lmc__restore_file_end(lmc__restorer *r)
+/* Plans the pieces of a job that covers the next size bytes of the stream, file by file. */
+static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
-    const lmc_restore_options *o = r->options;
-    if (!r->in_file) return LMC_OK;
-    if (r->file.size == LMC_UNKNOWN_SIZE) r->file.size = r->position;
-    LMC__CHECK(r->position == r->file.size, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__drain(&r->coder));
-    lmc__index_file_end(&r->index, &r->digester, r->file.size);
-    r->file.crc = r->digester.file_crc;
-    r->in_file = 0;
-    if (o->end_file && o->end_file(o->user, &r->file, r->n_files - 1) != 0) return LMC_ERR_WRITE;
+    while (size != 0) {
+        const uint64_t left =
+            lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
+        const size_t n = (size_t)lmc__min64(size, left);
+        LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
+        size -= n;
+        if (size != 0) /* runs end with the stream, so it has more files */
+            lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
+    }
     return LMC_OK;
 }
 
@@ -288,6 +391,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
@@ -309,18 +413,17 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     block_job->is_written = is_done;
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
-        LMC__TRY(r->origin.read_back(r->origin.user, run->file_number, run->start + offset,
-                                     job->dst, size));
+        LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction) {
         /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->is_own_prediction = run->prediction == LMC__PREDICT_OWN;
+        block_job->is_own_prediction = lmc__is_own_prediction(run);
     }
     out->size += size;
     lmc__skip(r, info.encoded_size);
     LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
-    return lmc__plan_pieces(c, &r->digester, block_job, size);
+    return lmc__plan_stream(r, block_job, size);
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
@@ -331,12 +434,12 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 {
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(section->number == r->n_runs && r->in_file, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->number == r->n_runs && r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(
-        lmc__parse_run(&run, r->body.data, r->body.size, r->n_files - 1, &r->file, &r->position));
-    LMC__CHECK(run.prediction != LMC__PREDICT_BASE || r->has_base, LMC_ERR_CORRUPT);
-    LMC__CHECK(run.prediction != LMC__PREDICT_OWN || !r->is_sequential, LMC_ERR_CORRUPT);
+    r->segments.size = 0;
+    LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
+                            r->listing.n_streams - 1, &r->position));
+    LMC__TRY(lmc__check_run_features(&run, r->features));
     if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
@@ -360,21 +463,25 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    const uint64_t n_entries = (uint64_t)r->n_files + r->n_runs;
-    lmc__index_head head;
+    const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries;
-    const uint8_t *p;
-    LMC__CHECK(section->number == 0 && r->n_files > 0, LMC_ERR_CORRUPT);
+    lmc__index_head head;
+    lmc__cursor c;
+    LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_index_head(&head, r->body.data));
-    LMC__CHECK(head.n_files == r->n_files && head.n_runs == r->n_runs, LMC_ERR_CORRUPT);
-    p = r->body.data + LMC__INDEX_BODY_SIZE;
-    LMC__CHECK(memcmp(p, entries->data, entries->size) == 0, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__check_metadata(p + entries->size, r->body.data + r->body.size, head.n_metadata));
-    LMC__TRY(lmc__collect_items(&r->items, entries->data, n_entries));
+    lmc__get_index_head(&head, r->body.data);
+    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
+    c.end = r->body.data + r->body.size;
+    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
+    LMC__TRY(lmc__skip_records(&c));
+    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -393,22 +500,25 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         return lmc__short_header(r->at, (size_t)(r->end - r->at));
     LMC__TRY(lmc__check_header(r->at, k));
     LMC__TRY(lmc__check_base(&r->origin, r->at));
-    r->has_base = lmc__has_base(r->at);
-    r->is_sequential = (int)(lmc__load32(r->at + 12) & LMC__FLAG_SEQUENTIAL);
+    memcpy(r->header, r->at, LMC__HEADER_SIZE);
+    r->features = lmc__get_features(r->header);
     lmc__skip(r, LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
+        if (lmc__is_ancillary(&section)) {
+            LMC__TRY(lmc__skip_section(r, &section, bytes));
+            continue;
+        }
         if (lmc__is_kind(&section, "RUN ")) {
             LMC__TRY(lmc__restore_run(r, &section, bytes));
             continue;
         }
-        LMC__TRY(lmc__restore_file_end(r));
-        if (!lmc__is_kind(&section, "FILE")) break;
-        LMC__TRY(lmc__restore_file(r, &section, bytes));
+        LMC__TRY(lmc__restore_stream_end(r));
+        if (lmc__is_kind(&section, "INDX")) break;
+        LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    LMC__CHECK(lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
     if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
@@ -425,8 +535,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->index.entries, alloc_user);
     visit(&r->body, alloc_user);
     visit(&r->items, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->file_memory, alloc_user);
+    visit(&r->segments, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
@@ -452,9 +561,10 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_snapshot_task;
+    lmc__init_listing(&r->listing, options->alloc_user);
     lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
-    status =
-        lmc__open_origin(&r->origin, options->in_place ? NULL : options->base, options->alloc_user);
+    status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
+                              options->alloc_user);
     r->origin.in_place = options->in_place;
     r->origin.read_back = options->read_back;
     r->origin.user = options->user;
@@ -462,6 +572,7 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
     return status;

@@ -9,6 +9,8 @@
 #include "snapshot/order.h"
 #include "snapshot/ends.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
@@ -99,6 +101,8 @@ typedef struct lmc__salvage {
     lmc_reader reader;
     /* What lmc_get_damage says. */
     lmc_damage damage;
+    /* The file's, if it is intact. */
+    uint8_t header[LMC__HEADER_SIZE];
 
     /* -- the walk -- */
     /* Where the index begins, if that is known; else the file's size. */
@@ -327,7 +331,8 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     lmc__init_tables(&found, r->options.alloc_user);
     status = lmc__read_index(r, &found, at, size);
     if (status == LMC_OK)
-        status = lmc__parse_index(&found, k, LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
+        status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
+                                  LMC__MAX_FILE_SIZE, &r->coder->in[0], &offset);
     if (status == LMC_OK && offset != at && lmc__is_foreign(r, &found)) {
         *is_foreign = 1;
         status = LMC_ERR_CORRUPT;
@@ -338,6 +343,7 @@ static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t si
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
+    lmc__keep_header(r, lmc__index_header(&r->tables)); /* the same, if that is intact */
     s->sections.size = s->blocks.size = s->orphans.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;

@@ -8,6 +8,8 @@
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
@@ -35,11 +37,14 @@
  * size. */
 static enum lmc_status lmc__extend_files(lmc_reader *r, size_t n)
 {
-    while (r->tables.n_files < n) {
-        lmc__reader_file *f;
-        LMC__TRY(lmc__add_file(&r->tables, &f));
+    while (r->tables.listing.n_files < n) {
+        lmc__listed_file *f;
+        lmc__stream *stream;
+        LMC__TRY(lmc__add_stream(&r->tables.listing, &stream));
+        LMC__TRY(lmc__add_file(&r->tables.listing, &f));
         f->file.path = "";
-        f->file.size = LMC_UNKNOWN_SIZE;
+        f->file.size = stream->size = LMC_UNKNOWN_SIZE;
+        stream->is_unknown = 1;
     }
     return LMC_OK;
 }
@@ -74,7 +79,7 @@ static int lmc__is_known_run(const lmc_reader *r, size_t number)
  *     files     0   |   1   |  2         file 1: first_run 3, n_runs 3 */
 static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 {
-    lmc__reader_file *const f = lmc__file_at(r, lmc__run_at(r, number)->run.file_number);
+    lmc__stream *const f = lmc__stream_at(&r->tables.listing, lmc__run_at(r, number)->run.stream);
     if (f->n_runs == 0) f->first_run = number;
     else if (number < f->first_run) {
         f->n_runs += f->first_run - number;
@@ -91,62 +96,50 @@ static void lmc__add_run_to_file(lmc_reader *r, size_t number)
 static enum lmc_status lmc__collect_file(lmc_reader *r, const lmc__found_section *found,
                                          const uint8_t *body)
 {
-    lmc__tables *const t = &r->tables;
-    lmc__reader_file *f;
+    lmc__listing *const l = &r->tables.listing;
     enum lmc_status status;
-    if (found->number < t->n_files) return LMC_OK;
-    LMC__TRY(lmc__extend_files(r, (size_t)found->number + 1));
-    f = lmc__file_at(r, found->number);
-    status = lmc__parse_file(&f->file, &f->memory, body, (size_t)found->size);
-    /* a file without a name is alone: this is one of another snapshot */
-    if (status == LMC_OK && found->number != 0 &&
-        (*f->file.path == 0 ||
-         (lmc__file_at(r, 0)->is_described && *lmc__file_at(r, 0)->file.path == 0)))
-        status = LMC_ERR_CORRUPT;
-    if (status == LMC_OK) status = lmc__add_path(&t->paths, found->number, f->file.path);
+    if (found->number < l->n_streams) return LMC_OK;
+    LMC__TRY(lmc__extend_files(r, found->number));
+    status = lmc__list_files(l, body, (size_t)found->size, 0);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
-    f->is_described = status == LMC_OK;
-    if (status == LMC_OK) return LMC_OK;
-    memset(&f->file, 0, sizeof f->file);
-    f->file.path = "";
-    f->file.size = LMC_UNKNOWN_SIZE;
-    return LMC_OK;
+    return lmc__extend_files(r, (size_t)found->number + 1);
 }
 
-/* A RUN section. *file_number, *end: of the last run that was taken, which this one must follow.
- *
- * The file number comes from a body whose CRC is right, but a hostile file can make that, too: it
- * is bounded by what could lie before this section, before tables grow by it. So memory stays in
- * proportion to the file. */
+/* Where the next RUN section continues, as far as the sections before it tell. */
+typedef struct lmc__collected {
+    size_t stream;
+    uint64_t position;
+    uint32_t next_run; /* the number that it must have */
+    uint64_t next_at;  /* behind a FILE section: where it must lie; 0: behind a run */
+    int is_known;      /* all of this */
+} lmc__collected;
+
+/* A RUN section. It says nothing of its place: it continues the run before it, or begins the
+ * stream whose section stands in front of it. Where one is lost, those behind it in its stream have
+ * no place. */
 static enum lmc_status lmc__collect_run(lmc_reader *r, const lmc__found_section *found,
-                                        const uint8_t *body, size_t *file_number, uint64_t *end)
+                                        const uint8_t *body, lmc__collected *c)
 {
-    const size_t size = (size_t)found->size;
-    const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
     lmc__reader_run *run;
     lmc__run parsed;
-    uint32_t number;
-    uint64_t position;
-    if (found->number < lmc__count_runs(&r->tables) ||
-        size < LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE)
+    enum lmc_status status;
+    if (found->number < lmc__count_runs(&r->tables) || r->tables.listing.n_streams == 0)
         return LMC_OK;
-    number = lmc__load32(segment);
-    position = lmc__load64(segment + 8);
-    /* a section and a block take 56 bytes at least: no file before it, no such number */
-    if (number > found->at / 56 || number < *file_number ||
-        (number == *file_number && position < *end) || position > LMC__MAX_FILE_SIZE)
-        return LMC_OK;
-    LMC__TRY(lmc__extend_files(r, (size_t)number + 1));
-    if (lmc__parse_run(&parsed, body, size, number, &lmc__file_at(r, number)->file, &position) !=
-        LMC_OK)
-        return LMC_OK;
+    c->is_known =
+        c->next_at ? found->at == c->next_at : c->is_known && found->number == c->next_run;
+    if (!c->is_known) return LMC_OK;
+    status = lmc__parse_run(&parsed, &r->tables.segments, body, (size_t)found->size,
+                            &r->tables.listing, c->stream, &c->position);
+    if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
+    c->next_at = 0;
+    c->is_known = status == LMC_OK;
+    if (!c->is_known) return LMC_OK;
     LMC__TRY(lmc__extend_runs(r, (size_t)found->number + 1));
     run = lmc__run_at(r, found->number);
     run->run = parsed;
     run->prediction = LMC_OK;
     lmc__add_run_to_file(r, found->number);
-    *file_number = number;
-    *end = position;
+    c->next_run = found->number + 1;
     return LMC_OK;
 }
 
@@ -158,13 +151,19 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
     const lmc__found_section *const found =
         (const lmc__found_section *)(const void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
-    size_t i, last_file = 0;
-    uint64_t last_end = 0;
+    lmc__collected c;
+    size_t i;
+    memset(&c, 0, sizeof c);
     for (i = 0; i < n; i++) {
         const uint8_t *const body = r->tables.index.data + (size_t)found[i].body_at;
-        if (found[i].kind == LMC__KIND_FILE) LMC__TRY(lmc__collect_file(r, &found[i], body));
-        else LMC__TRY(lmc__collect_run(r, &found[i], body, &last_file, &last_end));
+        if (found[i].kind == LMC__KIND_FILE) {
+            LMC__TRY(lmc__collect_file(r, &found[i], body));
+            c.stream = found[i].number;
+            c.position = 0;
+            c.next_at = found[i].at + LMC__SECTION_HEADER_SIZE + found[i].size;
+        } else LMC__TRY(lmc__collect_run(r, &found[i], body, &c));
     }
+    lmc__settle_runs(&r->tables);
     return LMC_OK;
 }
 
@@ -191,24 +190,24 @@ static int lmc__locate_run(const lmc_reader *r, size_t number, size_t *file_numb
     const lmc__run *const behind = number + 1 < n_runs && lmc__is_known_run(r, number + 1)
                                        ? &lmc__run_at(r, number + 1)->run
                                        : NULL;
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
     if (before && !lmc__is_known_run(r, number - 1)) return 0; /* nor where that one ends */
-    *file_number = before ? before->file_number : 0;
+    *file_number = before ? before->stream : 0;
     *start = before ? before->start + before->size : 0;
-    if (behind && behind->file_number == *file_number) return behind->start > *start;
-    if (*file_number >= r->tables.n_files) return 0;
+    if (behind && behind->stream == *file_number) return behind->start > *start;
+    if (*file_number >= r->tables.listing.n_files) return 0;
     f = lmc__file_at(r, *file_number);
     if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     if (*start < f->file.size) return 1;
     /* the next file that has bytes, if all up to that are known */
     do {
-        if (++*file_number >= r->tables.n_files) return 0;
+        if (++*file_number >= r->tables.listing.n_files) return 0;
         f = lmc__file_at(r, *file_number);
         if (!f->is_described || f->file.size == LMC_UNKNOWN_SIZE) return 0;
     } while (f->file.size == 0);
     *start = 0;
-    return !behind || behind->file_number > *file_number ||
-           (behind->file_number == *file_number && behind->start > 0);
+    return !behind || behind->stream > *file_number ||
+           (behind->stream == *file_number && behind->start > 0);
 }
 
 /* n blocks of one unknown run, sorted. If their place is certain, the run gets it.
@@ -227,7 +226,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     const uint32_t number = block->run;
     uint64_t start, end, limit = LMC__MAX_FILE_SIZE;
     size_t file_number, i, largest = block[0].length;
-    const lmc__reader_file *f;
+    const lmc__listed_file *f;
     lmc__run run;
     LMC__TRY(lmc__extend_runs(r, (size_t)number + 1));
     if (!lmc__locate_run(r, number, &file_number, &start)) return LMC_OK;
@@ -246,8 +245,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     if (f->file.size != LMC_UNKNOWN_SIZE) limit = f->file.size;
     if ((size_t)number + 1 < lmc__count_runs(&r->tables)) {
         const lmc__reader_run *const behind = lmc__run_at(r, (size_t)number + 1);
-        if (behind->run.size != 0 && behind->run.file_number == file_number)
-            limit = behind->run.start;
+        if (behind->run.size != 0 && behind->run.stream == file_number) limit = behind->run.start;
     }
     if (start > limit || block[n - 1].block > (limit - start) / largest) return LMC_OK;
     end = start + block[n - 1].block * (uint64_t)largest;
@@ -257,7 +255,7 @@ LMC__COLD static enum lmc_status lmc__place_run(lmc_reader *r, lmc__found_block 
     run.size = end + block[n - 1].length - start;
     run.block_size = largest;
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
-    run.file_number = file_number;
+    run.stream = file_number;
     lmc__run_at(r, number)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
     lmc__add_run_to_file(r, number);
     return LMC_OK;
@@ -450,14 +448,14 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
-    for (i = 0; i < r->tables.n_files; i++) {
-        lmc__reader_file *const f = lmc__file_at(r, i);
+    for (i = 0; i < r->tables.listing.n_streams; i++) {
+        const lmc__stream *const f = lmc__stream_at(&r->tables.listing, i);
         uint64_t end = 0;
         for (j = f->first_run; j < f->first_run + f->n_runs; j++) {
             lmc__reader_run *const run = lmc__run_at(r, j);
             if (run->run.size == 0) {
                 run->run.start = end;
-                run->run.file_number = i;
+                run->run.stream = i;
             }
             end = run->run.start + run->run.size;
             if (run->prediction == LMC_OK)
@@ -487,6 +485,7 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
         return status;
     if (status != LMC_OK) return LMC_OK;
     s->damage.has_header = 1;
+    memcpy(s->header, header, sizeof s->header);
     lmc__keep_header(r, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
@@ -538,7 +537,7 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
 static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
 {
     size_t i, n = 0;
-    for (i = 0; i < s->reader.tables.n_files; i++) {
+    for (i = 0; i < s->reader.tables.listing.n_files; i++) {
         LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
         n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
     }
@@ -565,14 +564,14 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     if (s->damage.has_index && !had_index)
         LMC__TRY(lmc__walk_through(s)); /* now that it is known */
     LMC__TRY(lmc__fill_tables(s));
-    if (!s->damage.has_header && r->tables.n_files == 0 && s->blocks.size == 0)
+    if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
     /* a file without a name is alone */
-    if (r->tables.n_files == 1 && lmc__file_at(r, 0)->is_described &&
+    if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
     LMC__TRY(lmc__add_verdicts(s));
-    s->run = r->tables.n_files ? lmc__file_at(r, 0)->first_run : 0;
+    s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
     lmc__free_buffer(&s->orphans);
     lmc__free_buffer(&s->sections);
     lmc__free_buffer(&s->body);

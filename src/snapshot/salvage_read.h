@@ -11,6 +11,8 @@
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
@@ -67,10 +69,11 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
                                c->wave.workspace_size);
-    return status == LMC_ERR_BASE_WRONG && run && run->run.prediction == LMC__PREDICT_OWN
+    return status == LMC_ERR_BASE_WRONG && run && lmc__is_own_prediction(&run->run)
                ? LMC_ERR_CORRUPT
                : status;
 }
@@ -235,7 +238,7 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
         part = lmc__min64(span.size, t->offset + t->size - span.offset);
         if (span.data && span.offset - t->offset == d->tensor_done) {
             part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part), (uint32_t)part);
+            lmc__absorb(d, k->crc64(0, span.data, (size_t)part), (uint32_t)part);
         }
         lmc__advance(&span, span.offset + part);
     }
@@ -342,10 +345,11 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, lmc_range *range)
  * run. */
 static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 {
-    const lmc__reader_file *const f = lmc__file_at(&s->reader, s->file);
+    const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
+    const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
     range->file_number = s->file;
     range->offset = s->offset;
-    for (; s->run < f->first_run + f->n_runs; s->run++) {
+    for (; s->run < stream->first_run + stream->n_runs; s->run++) {
         const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
         if (s->offset < run->start) return lmc__report_lost(s, range, run->start);
         if (s->offset - run->start < run->size) return lmc__next_of_run(s, range);
@@ -393,12 +397,14 @@ LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range
     s = lmc__get_salvage(r);
     memset(range, 0, sizeof *range);
     range->position.run = range->position.block = UINT32_MAX;
-    while (s->file < r->tables.n_files) {
+    while (s->file < r->tables.listing.n_files) {
         const enum lmc_status status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;
         s->offset = 0;
         s->file++;
-        s->run = s->file < r->tables.n_files ? lmc__file_at(r, s->file)->first_run : 0;
+        s->run = s->file < r->tables.listing.n_files
+                     ? lmc__stream_of(r, lmc__file_at(r, s->file))->first_run
+                     : 0;
     }
     return lmc__next_unplaced(s, range);
 }
@@ -414,7 +420,8 @@ LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
  * known. */
 LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
 {
-    return r && file_number < r->tables.n_files && lmc__file_at(r, file_number)->is_described;
+    return r && file_number < r->tables.listing.n_files &&
+           lmc__file_at(r, file_number)->is_described;
 }
 
 /* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by

@@ -7,6 +7,8 @@
 #include "codec/get_block.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
@@ -83,13 +85,13 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
 {
     if (!lmc__is_linked(w)) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
-    if (lmc__is_kind(section, "INDX")) return 1;
+    if (lmc__is_kind(section, "INDX") || lmc__is_ancillary(section)) return 1;
     if (!lmc__is_kind(section, "FILE")) return section->number == w->after;
     if (section->number != w->next_file) return 0;
     /* with an index it is known which runs stand before it */
     return !s->damage.has_index ||
-           (section->number < s->reader.tables.n_files &&
-            lmc__file_at(&s->reader, section->number)->first_run == w->after);
+           (section->number < s->reader.tables.listing.n_streams &&
+            lmc__stream_at(&s->reader.tables.listing, section->number)->first_run == w->after);
 }
 
 /* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
@@ -123,15 +125,11 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
     if (s->damage.has_index) {
         if (section->number < lmc__count_runs(&s->reader.tables))
             w->n_blocks = lmc__run_at(&s->reader, section->number)->run.n_blocks;
-    } else if (body && section->size >= LMC__RUN_BODY_SIZE + LMC__SEGMENT_SIZE) {
-        const uint8_t *const segment = body + LMC__RUN_BODY_SIZE;
-        uint64_t start = lmc__load64(segment + 8);
-        lmc_file file; /* which is not known here */
-        memset(&file, 0, sizeof file);
-        file.size = LMC_UNKNOWN_SIZE;
-        w->has_run = start <= LMC__MAX_FILE_SIZE &&
-                     lmc__parse_run(&w->run, body, (size_t)section->size, lmc__load32(segment),
-                                    &file, &start) == LMC_OK;
+    } else if (body) {
+        lmc__cursor c;
+        c.p = body;
+        c.end = body + (size_t)section->size;
+        w->has_run = lmc__get_run(&c, &w->run) == LMC_OK;
         if (w->has_run) w->n_blocks = w->run.n_blocks;
     }
 }
@@ -148,9 +146,8 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     lmc__buffer *const kept = s->damage.has_index ? &s->body : &r->tables.index;
     const uint8_t *body;
     int is_intact;
-    /* a section and a block before it take so many bytes at least */
-    if ((!is_file && !lmc__is_kind(section, "RUN ")) || section->number > w->at / 56 + 1)
-        return LMC_OK;
+    /* a section before it takes so many bytes at least */
+    if (section->number > w->at / 28 + 1) return LMC_OK;
     if (!lmc__may_claim(s, section->size)) return LMC_OK;
     if (s->damage.has_index) kept->size = 0;
     LMC__TRY(lmc__reserve(kept, section->size + 1)); /* so that data is not NULL */
@@ -183,6 +180,17 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
     return LMC_OK;
 }
 
+/* An ancillary section, where a section should be: it is passed over, and of its body nothing is
+ * known. Elsewhere nothing speaks for it. */
+static void lmc__meet_ancillary(lmc__walk *w, const lmc__section *section, uint64_t *step)
+{
+    if (!lmc__is_linked(w) || section->size > UINT32_MAX) return;
+    w->state = LMC__IN_ROW;
+    w->last = LMC__LAST_NOTHING;
+    w->resume = w->at + LMC__SECTION_HEADER_SIZE - 4;
+    *step = LMC__SECTION_HEADER_SIZE + section->size;
+}
+
 /* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
  * follow, and lie within the file and the limits. */
 static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
@@ -196,6 +204,10 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
         section.size > r->source.size - w->at - LMC__SECTION_HEADER_SIZE || section.size > limit ||
         s->sections.size > limit)
         return LMC_OK;
+    if (lmc__is_ancillary(&section)) {
+        lmc__meet_ancillary(w, &section, step);
+        return LMC_OK;
+    }
     return lmc__is_kind(&section, "INDX") ? lmc__meet_index(s, w, &section, step)
                                           : lmc__meet_section(s, w, &section, step);
 }
@@ -337,7 +349,8 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
         LMC__TRY(lmc__view(s, w.at, LMC__SECTION_HEADER_SIZE,
                            lmc__is_linked(&w) ? 4096 : (size_t)256 << 10, &p, &n));
         if (p[0] == LMC__BLOCK_SYNC) LMC__TRY(lmc__look_at_block(s, &w, p, &step));
-        else if (is_first[p[0]]) LMC__TRY(lmc__look_at_section(s, &w, p, &step));
+        else if (is_first[p[0]] || (lmc__is_linked(&w) && lmc__is_lower((char)p[0])))
+            LMC__TRY(lmc__look_at_section(s, &w, p, &step));
         if (step) {
             w.last_size = step;
             w.at += step;

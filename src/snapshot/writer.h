@@ -12,7 +12,8 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
-#include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 #include "snapshot/writer_plan.h"
@@ -72,16 +73,23 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->index.entries, alloc_user);
     visit(&w->body, alloc_user);
     visit(&w->metadata, alloc_user);
-    visit(&w->paths, alloc_user);
-    visit(&w->file_memory, alloc_user);
+    visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
     visit(&w->plan.quantized, alloc_user);
+    visit(&w->plan.segments, alloc_user);
+}
+
+/* What the file may use, as its header says before anything of it is known. At level max planes may
+ * become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used. */
+static unsigned lmc__plan_features(const lmc_writer_options *options)
+{
+    return (options->level == LMC_LEVEL_MAX ? (unsigned)LMC__FEATURE_JOINT : 0u) |
+           (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
- * Whether the snapshot may refer to itself must be said in that, as the reader of a pipe has to
- * know: it may if there is a read_back, even if no twin is ever used.
  *
  * What the options point to (base, read_back, parallel, what quantisers there will be) is the
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
@@ -91,7 +99,6 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
                                                   const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
-    uint8_t header[LMC__HEADER_SIZE];
     enum lmc_status status;
     lmc_writer *w;
     memset(&defaults, 0, sizeof defaults);
@@ -107,17 +114,19 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
+    lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;
-    status = lmc__open_origin(&w->plan.origin, options->base, options->alloc_user);
+    status =
+        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
     if (options->base && options->base->chain_depth == UINT32_MAX) status = LMC_ERR_LIMIT;
-    lmc__put_header(header, options->read_back ? 0 : LMC__FLAG_SEQUENTIAL,
+    lmc__put_header(w->header, lmc__plan_features(options),
                     options->base ? w->plan.origin.identity : NULL,
                     options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
-    if (status == LMC_OK) status = lmc__sink_write(w, header, sizeof header);
+    if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_free_writer(w);
         return status;
@@ -133,6 +142,7 @@ LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
     if (!w) return;
     lmc__free_coder(&w->coder);
     lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
@@ -141,37 +151,33 @@ LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
  * as a wrong argument, and the copy that the writer works with is what a reader will have.
  *
- * The copy lies in w->file_memory until the next file begins; the caller's file may go at once. A
- * file with an empty path is the only one of its snapshot (spec 5.1), and no two have one path: the
- * function that tells says CORRUPT, as it is a reader's, which here is a wrong argument. */
+ * The caller's file may go at once. What breaks a rule of the format is CORRUPT to a reader, which
+ * here is a wrong argument. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
-    lmc_file *const copy = &w->plan.file;
+    lmc__listing *const listing = &w->plan.listing;
     enum lmc_status status;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    if (w->n_files == UINT32_MAX) return LMC_ERR_LIMIT;
-    for (i = 0; i < file->n_tensors && file->tensors; i++)
+    if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    for (i = 0; i < file->n_tensors && file->tensors; i++) {
+        if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__check_quantization(&file->tensors[i]));
+    }
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__parse_file(copy, &w->file_memory, w->body.data, w->body.size);
+    status = lmc__list_files(listing, w->body.data, w->body.size, 0);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (w->n_files > 0 && (w->has_empty_path || copy->path[0] == 0)) return LMC_ERR_ARGUMENT;
-    w->has_empty_path = copy->path[0] == 0;
-    status = lmc__add_path(&w->paths, w->n_files, copy->path);
-    if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    LMC__TRY(lmc__write_section(w, "FILE", w->n_files));
-    LMC__TRY(lmc__plan_file(&w->plan, (lmc_tensor *)(void *)w->file_memory.data, file, w->n_files,
-                            default_dtype));
-    w->n_files++;
-    LMC__TRY(lmc__index_file(&w->index, copy));
+    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(listing->n_files - 1)));
+    LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
+    LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
+    lmc__index_file(&w->index, &w->plan.file);
     w->in_file = 1;
     w->run_left = 0;
     w->carry.size = 0;
-    lmc__begin_digester(&w->digester, copy);
+    lmc__begin_digester(&w->digester, &w->plan.file);
     return LMC_OK;
 }
 
@@ -182,13 +188,15 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
  * section with the size is in the sink already. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
+    lmc__listed_file *f;
+    uint64_t size;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
-        LMC__TRY(lmc__flush_carry(w));
-        w->plan.file.size = w->plan.position;
-    }
-    if (w->digester.absorbed != w->plan.file.size) return LMC_ERR_ARGUMENT;
-    lmc__index_file_end(&w->index, &w->digester, w->plan.file.size);
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
+    if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
+    f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
+    lmc__index_file_end(&w->index, &w->digester, &f->file, size);
+    lmc__stream_at(&w->plan.listing, f->stream)->size = size;
     w->in_file = 0;
     return LMC_OK;
 }
@@ -253,15 +261,17 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    const uint64_t index_at = w->offset, n_entries = (uint64_t)w->n_files + w->n_runs;
+    const uint64_t index_at = w->offset,
+                   n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs;
     lmc__index_head counts;
     uint64_t body_size;
-    if (w->in_file || w->is_finished || w->n_files == 0) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__collect_items(&w->body, w->index.entries.data, n_entries));
+    if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__snapshot_identity(&w->body, w->identity);
     LMC__TRY(lmc__append_metadata(w));
-    counts.n_files = w->n_files;
-    counts.n_runs = w->n_runs;
+    memcpy(counts.header, w->header, sizeof w->header);
+    counts.n_sections = (uint32_t)n_sections;
     counts.n_metadata = w->n_metadata;
     memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
     lmc__put_index_head(head, &counts);

@@ -12,7 +12,8 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
-#include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 #include "snapshot/writer_plan.h"
@@ -57,20 +58,17 @@ struct lmc_writer {
     lmc__buffer body;
     /* encoded entries, in the order they came */
     lmc__buffer metadata;
-    /* see lmc__add_path */
-    lmc__buffer paths;
-    uint32_t n_files, n_runs, n_metadata;
-    int has_empty_path, is_finished;
-    uint8_t identity[LMC_IDENTITY_SIZE];
+    uint32_t n_runs, n_metadata;
+    int is_finished;
+    uint8_t header[LMC__HEADER_SIZE], identity[LMC_IDENTITY_SIZE];
 
     lmc__planner plan;
     int in_file;
-    /* of plan.file */
-    lmc__buffer file_memory;
     lmc__digester digester;
 
     /* the run at hand; where it is from: */
     lmc__run run;
+    lmc__buffer segments;
     lmc__planned_run planned;
     /* bytes of it that are in no job yet */
     uint64_t run_left;
@@ -89,30 +87,42 @@ static int lmc__is_size_unknown(const lmc_writer *w)
     return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
 }
 
+/* All bytes before the first tensor are wanted at once. */
+static int lmc__is_header_wanted(const lmc_writer *w)
+{
+    return w->in_file && w->plan.header_size != 0;
+}
+
 /* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
  * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, size_t available)
+static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
+    const lmc__listing *const listing = &w->plan.listing;
+    const size_t stream = w->plan.file_number;
     lmc__buffer *const head = &w->run_head;
     uint64_t position = w->plan.position;
     lmc__run run;
     uint8_t *body;
     size_t body_size;
-    LMC__TRY(lmc__plan_run(&w->plan, available, &w->planned));
+    LMC__TRY(lmc__plan_run(&w->plan, data, available, &w->planned));
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
     memset(&run, 0, sizeof run);
     run.size = w->planned.size;
     run.block_size = w->planned.block_size;
     run.prediction = w->planned.prediction.kind;
     run.conversion = w->planned.prediction.conversion;
+    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof(lmc__segment));
     head->size = 0;
-    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE + LMC__RUN_BODY_SIZE));
-    LMC__TRY(lmc__append_segments(&w->plan, &w->planned, head, &run.n_segments));
+    LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
+    LMC__TRY(lmc__append_run(head, &run));
+    LMC__TRY(lmc__append_segments(head, (const lmc__segment *)(const void *)w->plan.segments.data,
+                                  run.n_segments, listing, lmc__stream_at(listing, stream)));
     body = head->data + LMC__SECTION_HEADER_SIZE;
     body_size = head->size - LMC__SECTION_HEADER_SIZE;
-    lmc__put_run(body, &run);
     lmc__put_section_header(head->data, "RUN ", w->n_runs, body, body_size, w->coder.wave.k);
-    LMC__TRY(lmc__parse_run(&w->run, body, body_size, w->n_files - 1, &w->plan.file, &position));
+    w->segments.size = 0;
+    LMC__TRY(lmc__parse_run(&w->run, &w->segments, body, body_size, listing, stream, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
     LMC__TRY(lmc__set_coder(&w->coder, run.block_size,
                             run.block_size / lmc_dtype_width(w->planned.dtype), 0));
@@ -162,8 +172,10 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    if (w->plan.origin.base || w->plan.origin.read_back)
-        LMC__TRY(lmc__reserve(&c->base, out->cap)); /* a prediction is no larger than its slot */
+    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
+     * of the wave is made now, also for runs that have none. */
+    if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
+        LMC__TRY(lmc__reserve(&c->base, out->cap));
     return LMC_OK;
 }
 
@@ -201,6 +213,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->planned.dtype;
     job->level = w->options.level;
+    job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = quant;
     job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
     job->position.run = w->n_runs - 1;
@@ -217,7 +230,8 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, size));
+        if (lmc__is_header_wanted(w) && size < w->plan.header_size) break;
+        if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
         n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
         if (n > size) break;
         LMC__TRY(lmc__plan_block(w, data, n));
@@ -248,8 +262,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
         size_t n = size;
         if (is_unknown ||
             w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown
-                                     ? LMC__PENDING_SIZE
+            const size_t whole = is_unknown ? LMC__PENDING_SIZE
+                                 : lmc__is_header_wanted(w)
+                                     ? w->plan.header_size
                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
             if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
                 return LMC_ERR_LIMIT;
@@ -267,6 +282,20 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
         size -= n;
     }
     return LMC_OK;
+}
+
+/* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
+static enum lmc_status lmc__stream_header(lmc_writer *w)
+{
+    lmc__coder *const c = &w->coder;
+    const size_t more = w->plan.header_size - w->carry.size;
+    LMC__TRY(lmc__reserve(&w->carry, more));
+    lmc__want(c, w->carry.data + w->carry.size, more, SIZE_MAX / 2);
+    lmc__read_portion(c);
+    w->carry.size += c->read_got;
+    lmc__want(c, NULL, 0, 0);
+    if (c->read_failed) return LMC_ERR_READ;
+    return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
 }
 
 /* See the picture above. What waits in carry becomes the beginning of the first span, and what is
@@ -290,6 +319,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
+    if (lmc__is_header_wanted(w)) LMC__TRY(lmc__stream_header(w));
+    if (c->ended) return LMC_OK;
     left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
            (w->plan.position - w->run_left) - w->carry.size;
     rest = w->carry.size;

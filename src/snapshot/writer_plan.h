@@ -8,7 +8,9 @@
 #include "quantise/quantizer.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
-#include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/texts.h"
+#include "snapshot/runs.h"
 #include "snapshot/origin.h"
 #ifndef LMC_NO_ENCODER
 
@@ -16,12 +18,16 @@
  * predicted by. A run is all of one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
- *     runs   |  AUTO  |      BF16       |         BF16                |     BF16     | AUTO |
- *     segments                1           1      1   1, if predicted         1
+ *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
+ *     segments   3            1           1      1   1, if predicted         1
  *
  * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
  * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
  * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ *
+ * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
+ * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
+ * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
@@ -41,6 +47,8 @@ typedef struct lmc__planner {
     lmc__origin origin;
     /* lmc__quantized_range, of all files */
     lmc__buffer quantized;
+    /* all files so far. Each is a stream of its own, so both have one number */
+    lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
     uint32_t file_number;
@@ -52,6 +60,11 @@ typedef struct lmc__planner {
     uint64_t position;
     /* the first that does not end before position, or a lower one */
     size_t next_tensor;
+    /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
+     * text in them. 0: none are */
+    size_t header_size;
+    /* lmc__segment: of the run that is begun */
+    lmc__buffer segments;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -72,14 +85,14 @@ static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size
 static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
 {
     return i < p->quantized.size / sizeof(lmc__quantized_range) &&
-           lmc__quantized_at(p, i)->range.file_number == file_number &&
+           lmc__quantized_at(p, i)->range.stream == file_number &&
            lmc__quantized_at(p, i)->range.start < end;
 }
 
 /* The first that does not end before offset of that file; those behind it follow in order. */
 static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
 {
-    return lmc__find_file_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
 /* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
@@ -135,13 +148,31 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Begins the file that p->file describes, a copy of `given` that lacks its pointers: twins and
- * quantisers are taken over. tensors: those of p->file. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *tensors,
-                                                const lmc_file *given, uint32_t file_number,
+/* Headers that are looked into have so many bytes at most: they must be in memory. */
+#define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
+
+/* Whether, and in how many bytes before the first tensor, the header text may be. */
+static enum lmc_status lmc__plan_header(lmc__planner *p)
+{
+    const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
+    uint64_t size;
+    p->header_size = 0;
+    if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &size));
+    if (size <= before) p->header_size = (size_t)before;
+    return LMC_OK;
+}
+
+/* Begins the file that was listed last, a copy of `given` that lacks its pointers: twins and
+ * quantisers are taken over. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
                                                 enum lmc_dtype default_dtype)
 {
+    const uint32_t file_number = (uint32_t)(p->listing.n_files - 1);
+    lmc_tensor *tensors;
     size_t i;
+    p->file = lmc__listed_at(&p->listing, file_number)->file;
+    tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
     p->default_dtype = default_dtype;
     p->has_quantizer = 0;
@@ -156,12 +187,12 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, lmc_tensor *ten
         if (!quantized.quant) continue;
         p->has_quantizer = 1;
         if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
-        quantized.range.file_number = file_number;
+        quantized.range.stream = file_number;
         quantized.range.start = t->offset;
         quantized.range.end = t->offset + t->size;
         LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
     }
-    return LMC_OK;
+    return lmc__plan_header(p);
 }
 
 /* -- predictions -- */
@@ -186,8 +217,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_ten
         twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
         return found;
     size = twin->conversion ? 2 * t->size : t->size;
-    if (twin->offset > LMC__MAX_FILE_SIZE || size > LMC__MAX_FILE_SIZE - twin->offset ||
-        !lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
+    if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
         !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
         return found;
     found.kind = LMC__PREDICT_OWN;
@@ -269,18 +299,78 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* The run of the bytes that come next, of which at least one is there; available: all that are
- * known to come if the file's size is unknown. Bytes in no tensor make runs up to where the next
- * one begins.
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
+ * header_size. It begins with a quotation mark, which makes the search fast. */
+LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
+{
+    lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
+    lmc__buffer text;
+    uint64_t size;
+    size_t end;
+    LMC__TRY(lmc__get_text_size(f, &size)); /* at most header_size */
+    lmc__init_buffer(&text, p->segments.alloc_user);
+    LMC__TRY(lmc__reserve(&text, size));
+    lmc__read_text(f, 0, text.data, (size_t)size);
+    end = p->header_size - (size_t)size + 1;
+    for (*at = 0; *at < end; ++*at) {
+        const uint8_t *const found = (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
+        *at = found ? (size_t)(found - header) : end;
+        if (found && memcmp(found, text.data, (size_t)size) == 0) break;
+    }
+    if (*at >= end) *at = p->header_size;
+    lmc__free_buffer(&text);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
+                                           uint32_t base, uint64_t base_offset)
+{
+    lmc__segment segment;
+    memset(&segment, 0, sizeof segment);
+    segment.start = start;
+    segment.size = size;
+    segment.base = base;
+    segment.base_offset = base_offset;
+    return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
+}
+
+/* The run of the bytes before the first tensor, which are all at hand, if the header text is among
+ * them: else nothing changes, and they are planned as any others. */
+static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
+{
+    const size_t size = p->header_size;
+    uint64_t text_size;
+    size_t at;
+    LMC__TRY(lmc__find_text(p, header, &at));
+    p->header_size = 0;
+    if (at == size) return LMC_OK;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &text_size));
+    LMC__TRY(lmc__append_segment(p, 0, at, 0, 0));
+    LMC__TRY(lmc__append_segment(p, at, text_size, p->file_number + 1, 0));
+    LMC__TRY(lmc__append_segment(p, at + text_size, size - at - text_size, 0, 0));
+    run->dtype = LMC_U8;
+    run->size = size;
+    run->prediction.kind = LMC__PREDICT_TEXT;
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
+/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
+ * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
+ * no tensor make runs up to where the next one begins.
  *
  * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
  * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
  * makes one of at least one byte. */
-static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__planned_run *run)
+static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_t available,
+                                     lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
     unsigned width;
     memset(run, 0, sizeof *run);
+    p->segments.size = 0;
+    if (p->header_size) LMC__TRY(lmc__plan_text(p, data, run));
+    if (run->size) return LMC_OK;
     run->dtype = p->default_dtype;
     if (f->size == LMC_UNKNOWN_SIZE) {
         run->size = available;
@@ -308,38 +398,29 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, size_t available, lmc__pla
     return LMC_OK;
 }
 
-/* Appends a planned run's segments: one for each tensor that is predicted, else one for all. *n:
- * how many. The limit can be met only by a file of more small tensors than any has. */
-static enum lmc_status lmc__append_segments(const lmc__planner *p, const lmc__planned_run *run,
-                                            lmc__buffer *out, uint32_t *n)
+/* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
+ * none if it is not predicted. The limit can be met only by a file of more small tensors than any
+ * has. */
+static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
-    const int is_by_tensor = run->prediction.kind != LMC__PREDICT_ZERO && p->file.n_tensors != 0;
     uint64_t at = p->position;
     size_t i = p->next_tensor;
-    *n = 0;
+    if (run->prediction.kind == LMC__PREDICT_ZERO || p->segments.size) return LMC_OK;
     while (at < end) {
         lmc__prediction found = run->prediction;
         uint64_t stop = end, start = 0; /* of the tensor */
-        uint8_t field[LMC__SEGMENT_SIZE];
-        lmc__segment segment;
-        if (is_by_tensor) {
+        if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);
         }
-        if (*n == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        ++*n;
-        segment.file_number = p->file_number;
-        segment.base = found.base;
-        segment.start = at;
-        segment.size = stop - at;
-        segment.base_offset =
-            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0;
-        lmc__put_segment(field, &segment);
-        LMC__TRY(lmc__append(out, field, sizeof field));
+        if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append_segment(
+            p, at, stop - at, found.base,
+            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
         at = stop;
     }
     return LMC_OK;

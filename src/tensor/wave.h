@@ -36,6 +36,8 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant;
     uint64_t first_element;
+    /* Encoding: its header says Grouping 0, for the file may have no other. */
+    int is_ungrouped;
 
     /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
      * is all, it is decoded right there, else in the worker's workspace, and copied. */
@@ -109,8 +111,8 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
                                             wave->workspace_size, &content);
     } else
         job->status = lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                                        job->src_size, job->base, job->dtype, job->level,
-                                        job->position, ws, wave->workspace_size);
+                                        job->src_size, job->base, job->dtype, !job->is_ungrouped,
+                                        job->level, job->position, ws, wave->workspace_size);
     return content;
 }
 #endif

@@ -1,0 +1,780 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "codec/dtypes.h"
+#include "quantise/quantizer.h"
+#include "snapshot/buffer.h"
+#include "snapshot/names.h"
+#include "snapshot/sections.h"
+
+/* FILE bodies (spec 5.1), both ways, and the list of all files of a snapshot that they make.
+ *
+ * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
+ * follow cut that, and may cross from one file to the next. Most streams are one file.
+ *
+ *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
+ *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
+ *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
+ *
+ * Names are told by what they share with those before them: an entry refers to an earlier one of
+ * its section, and gives the bytes in between. */
+
+/* A file of a snapshot. */
+typedef struct lmc__listed_file {
+    /* Its arrays and strings are in the stream's memory. */
+    lmc_file file;
+    /* The stream that it is a part of, and where in that it begins. */
+    size_t stream;
+    uint64_t start;
+    /* 1. In lists of damaged files 0: its FILE section is lost. */
+    int is_described;
+    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
+     * where all ends. */
+    lmc__buffer text_at;
+} lmc__listed_file;
+
+/* What a FILE section describes. */
+typedef struct lmc__stream {
+    size_t first_file, n_files;
+    /* Those that cut it, as far as they are known: of whoever keeps runs. */
+    size_t first_run, n_runs;
+    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;     /* the section does not tell the size */
+    lmc__buffer memory; /* of its files */
+} lmc__stream;
+
+/* All files of a snapshot, in order. */
+typedef struct lmc__listing {
+    lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
+    lmc__buffer paths;          /* see lmc__add_path */
+    size_t n_files, n_streams;
+} lmc__listing;
+
+/* Valid until more are added. */
+static lmc__listed_file *lmc__listed_at(const lmc__listing *l, size_t i)
+{
+    return (lmc__listed_file *)(void *)l->files.data + i;
+}
+static lmc__stream *lmc__stream_at(const lmc__listing *l, size_t i)
+{
+    return (lmc__stream *)(void *)l->streams.data + i;
+}
+
+static void lmc__init_listing(lmc__listing *l, void *alloc_user)
+{
+    memset(l, 0, sizeof *l);
+    lmc__init_buffer(&l->files, alloc_user);
+    lmc__init_buffer(&l->streams, alloc_user);
+    lmc__init_buffer(&l->paths, alloc_user);
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    size_t i;
+    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
+    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
+    l->n_files = l->n_streams = 0;
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths);
+}
+
+/* One more stream, without files. */
+static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
+{
+    LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
+    *stream = lmc__stream_at(l, l->n_streams++);
+    lmc__init_buffer(&(*stream)->memory, l->streams.alloc_user);
+    (*stream)->first_file = l->n_files;
+    return LMC_OK;
+}
+
+/* One more file, of the last stream, of which nothing is known. */
+static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
+{
+    LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
+    *file = lmc__listed_at(l, l->n_files++);
+    lmc__init_buffer(&(*file)->text_at, l->files.alloc_user);
+    (*file)->stream = l->n_streams - 1;
+    lmc__stream_at(l, l->n_streams - 1)->n_files++;
+    return LMC_OK;
+}
+
+/* The last stream goes, with its files. */
+static void lmc__remove_stream(lmc__listing *l)
+{
+    lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
+    while (l->n_files > stream->first_file)
+        lmc__free_buffer(&lmc__listed_at(l, --l->n_files)->text_at);
+    l->files.size = l->n_files * sizeof(lmc__listed_file);
+    lmc__free_buffer(&stream->memory);
+    l->n_streams--;
+    l->streams.size = l->n_streams * sizeof *stream;
+}
+
+typedef struct lmc__stream_search {
+    const lmc__listed_file *files;
+    uint64_t position;
+} lmc__stream_search;
+
+static int lmc__is_file_before(const void *context, size_t i)
+{
+    const lmc__stream_search *const s = (const lmc__stream_search *)context;
+    return s->files[i].file.size != LMC_UNKNOWN_SIZE &&
+           s->files[i].start + s->files[i].file.size <= s->position;
+}
+
+/* Of the stream's files the number, in the list, of the one that has byte `position` of the
+ * stream, or the stream's end: the first that does not end before. */
+static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
+{
+    lmc__stream_search search;
+    search.files = lmc__listed_at(l, 0);
+    search.position = position;
+    return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
+                           lmc__is_file_before, &search);
+}
+
+static int lmc__is_tensor_before(const void *context, size_t i)
+{
+    const lmc__stream_search *const s = (const lmc__stream_search *)context;
+    const lmc_tensor *const t = &s->files->file.tensors[i];
+    return t->offset + t->size <= s->position;
+}
+
+/* Of the file the first tensor that ends behind that byte of it. */
+static size_t lmc__find_listed_tensor(const lmc__listed_file *f, uint64_t offset)
+{
+    lmc__stream_search search;
+    search.files = f;
+    search.position = offset;
+    return lmc__find_first(0, f->file.n_tensors, lmc__is_tensor_before, &search);
+}
+
+/* Where the *piece* of a stream that has byte `position` ends: a tensor, or the largest range
+ * before, between or behind tensors, or a file without tensors. 0: there is none, or nobody knows.
+ */
+static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *stream,
+                                    uint64_t position)
+{
+    const size_t i = lmc__find_file(l, stream, position);
+    const lmc__listed_file *f;
+    const lmc_tensor *t;
+    size_t tensor;
+    if (i == stream->first_file + stream->n_files || stream->is_unknown) return 0;
+    f = lmc__listed_at(l, i);
+    tensor = lmc__find_listed_tensor(f, position - f->start);
+    t = tensor < f->file.n_tensors ? &f->file.tensors[tensor] : NULL;
+    /* it has bytes: one without would end where it begins, so not behind position */
+    if (!t) return f->start + f->file.size;
+    return f->start + (t->offset > position - f->start ? t->offset : t->offset + t->size);
+}
+
+/* -- rules -- */
+
+/* The path rules of spec 5.1: relative, no component "", "." or "..", no backslash, no NUL; or
+ * empty. So a restored file lies below the directory that it is restored to, on every system whose
+ * separators are these. */
+static int lmc__is_path(const uint8_t *p, size_t size)
+{
+    size_t i, start = 0;
+    if (size == 0) return 1;
+    for (i = 0; i <= size; i++) {
+        if (i == size || p[i] == '/') {
+            size_t n = i - start;
+            if (n == 0 || (n == 1 && p[start] == '.') ||
+                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
+                return 0;
+            start = i + 1;
+        } else if (p[i] == 0 || p[i] == '\\') {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
+ * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
+ * shape makes the rest of it irrelevant, however large. */
+static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
+{
+    uint64_t n = 1;
+    unsigned i;
+    for (i = 0; i < rank; i++)
+        if (shape[i] == 0) return 0;
+    for (i = 0; i < rank; i++) {
+        if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
+        n *= shape[i];
+    }
+    /* F4 and F6: n may be up to twice the size in bytes, so divide first */
+    if (n % 8 * bits % 8) return UINT64_MAX;
+    if (n / 8 > LMC__MAX_FILE_SIZE / bits) return UINT64_MAX;
+    n = n / 8 * bits + n % 8 * bits / 8;
+    return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
+}
+
+/* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
+ * string. */
+static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
+    0, 1, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
+
+/* And back; LMC_DTYPE_COUNT: a number that is none. */
+static unsigned lmc__find_dtype_code(unsigned code)
+{
+    unsigned i;
+    for (i = 0; i < LMC_DTYPE_COUNT && lmc__dtype_codes[i] != code; i++) {}
+    return i;
+}
+
+/* -- entries: their fields, which are complete and within their limits -- */
+
+typedef struct lmc__file_entry {
+    lmc_file file; /* but path and tensors */
+    unsigned prefix;
+    const uint8_t *rest;
+    uint32_t rest_size;
+    uint64_t n_tensors;
+} lmc__file_entry;
+
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors; most of it is there only
+ * if Form says so. */
+static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
+{
+    unsigned form;
+    uint64_t v;
+    memset(e, 0, sizeof *e);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get8(c, &e->prefix));
+    LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
+    if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
+    else if (form & LMC__FILE_IS_UNKNOWN) e->file.size = LMC_UNKNOWN_SIZE;
+    else LMC__TRY(lmc__get_limited(c, &e->file.size, LMC__MAX_FILE_SIZE));
+    if (form & LMC__FILE_HAS_MODE) {
+        LMC__TRY(lmc__get_limited(c, &v, 07777));
+        e->file.has_mode = 1;
+        e->file.mode = (uint32_t)v;
+    }
+    if (form & LMC__FILE_HAS_MTIME) {
+        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        e->file.has_mtime = 1;
+        e->file.mtime_s = (int64_t)lmc__take64(c);
+        e->file.mtime_ns = lmc__take32(c);
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT);
+    }
+    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
+        LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
+    return LMC_OK;
+}
+
+typedef struct lmc__tensor_entry {
+    uint64_t back; /* the reference is the entry so many before; 0: none */
+    unsigned prefix, suffix;
+    const uint8_t *middle;
+    uint32_t middle_size, name_size;
+    uint64_t gap;
+    int is_like; /* what follows, but the loss, is the reference's */
+    enum lmc_dtype dtype;
+    const uint8_t *dtype_name; /* of LMC_AUTO: a string that no number stands for */
+    uint32_t dtype_size;
+    unsigned rank;
+    const uint8_t *shape; /* varints, which are valid */
+    uint64_t size;        /* of LMC_AUTO */
+    lmc_loss loss;
+} lmc__tensor_entry;
+
+/* Dtype | Rank | Shape | Size, where the entry is not like another one. */
+static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
+{
+    unsigned code, i;
+    uint64_t v;
+    LMC__TRY(lmc__get8(c, &code));
+    LMC__CHECK(lmc__find_dtype_code(code) < LMC_DTYPE_COUNT, LMC_ERR_UNSUPPORTED);
+    e->dtype = (enum lmc_dtype)lmc__find_dtype_code(code);
+    if (e->dtype == LMC_AUTO) {
+        unsigned size;
+        LMC__TRY(lmc__get8(c, &size));
+        LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
+                   LMC_ERR_CORRUPT);
+        e->dtype_size = size;
+        e->dtype_name = lmc__take_bytes(c, size);
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT);
+        for (i = 1; i < LMC_DTYPE_COUNT; i++) /* one dtype has one form */
+            LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
+                           memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
+                       LMC_ERR_CORRUPT);
+    }
+    LMC__TRY(lmc__get8(c, &e->rank));
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+    e->shape = c->p;
+    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
+    if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
+    return LMC_OK;
+}
+
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. What refers to another entry is not
+ * looked at. */
+LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tensor_entry *e)
+{
+    unsigned form;
+    memset(e, 0, sizeof *e);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__TRY(lmc__get_varint(c, &e->back));
+    e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT);
+    if (e->back) {
+        LMC__TRY(lmc__get8(c, &e->prefix));
+        LMC__TRY(lmc__get8(c, &e->suffix));
+    }
+    LMC__TRY(
+        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
+               LMC_ERR_CORRUPT);
+    e->name_size = e->prefix + e->middle_size + e->suffix;
+    if (form & LMC__TENSOR_HAS_GAP) {
+        LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT);
+    }
+    if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
+    if (form & LMC__TENSOR_HAS_LOSS) {
+        LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
+        e->loss.generation = lmc__take8(c);
+        e->loss.measure = (enum lmc_measure)lmc__take8(c);
+        e->loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE &&
+                       e->loss.measure <= LMC_MEASURE_NMSE,
+                   LMC_ERR_CORRUPT);
+    }
+    return LMC_OK;
+}
+
+/* -- a FILE body -- */
+
+/* What a body has. */
+typedef struct lmc__body_counts {
+    uint64_t n_files, n_tensors, n_words, n_chars;
+} lmc__body_counts;
+
+/* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
+ * at least, so this is linear in the body's size, whatever it says that it has. */
+static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__body_counts *counts)
+{
+    lmc__file_entry file;
+    lmc__tensor_entry tensor;
+    uint64_t i, j;
+    memset(counts, 0, sizeof *counts);
+    LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(counts->n_files == 1 || (features & LMC__FEATURE_GROUPED), LMC_ERR_CORRUPT);
+    for (i = 0; i < counts->n_files; i++) {
+        LMC__TRY(lmc__get_file_entry(c, &file));
+        LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
+        counts->n_chars += file.prefix + file.rest_size + 1;
+        counts->n_tensors += file.n_tensors;
+        for (j = 0; j < file.n_tensors; j++) {
+            LMC__TRY(lmc__get_tensor_entry(c, &tensor));
+            counts->n_words += tensor.rank;
+            counts->n_chars +=
+                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
+        }
+    }
+    return lmc__skip_records(c);
+}
+
+/* While the entries of a body that was counted are copied. */
+typedef struct lmc__body_parser {
+    lmc__cursor c;
+    /* of all files of the body; so many are there. items: of their names */
+    lmc_tensor *tensors;
+    lmc__item *items;
+    size_t n_tensors;
+    /* what is left of the memory: shapes; strings, NUL-terminated */
+    uint64_t *words;
+    char *chars;
+} lmc__body_parser;
+
+/* Bytes go to the strings. */
+static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
+{
+    if (size) memcpy(x->chars, p, size);
+    x->chars += size;
+}
+
+/* The next path, of which the first bytes are those of `before`; its size to *size, which was that
+ * one's. */
+static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
+                                      const char *before, size_t *size, const char **path)
+{
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT);
+    *path = x->chars;
+    lmc__put_chars(x, before, e->prefix);
+    lmc__put_chars(x, e->rest, e->rest_size);
+    *x->chars++ = 0;
+    *size = e->prefix + e->rest_size;
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Dtype, shape and size of a tensor whose entry says them itself. The size of a known dtype is that
+ * of its shape; of others nobody can tell. */
+static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_entry *e,
+                                      lmc_tensor *t)
+{
+    lmc__cursor shape;
+    unsigned i;
+    shape.p = e->shape;
+    shape.end = x->c.end;
+    t->rank = e->rank;
+    t->shape = x->words;
+    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(&shape, x->words++));
+    t->dtype = lmc__dtypes[e->dtype].name;
+    t->size = e->size;
+    if (e->dtype != LMC_AUTO) {
+        t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT);
+        return LMC_OK;
+    }
+    t->dtype = x->chars;
+    lmc__put_chars(x, e->dtype_name, e->dtype_size);
+    *x->chars++ = 0;
+    return LMC_OK;
+}
+
+/* The next tensor, which begins at *position of its file or behind it, and ends within it: so
+ * tensors are in order and do not overlap. */
+static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *file,
+                                        uint64_t *position)
+{
+    lmc_tensor *const t = &x->tensors[x->n_tensors];
+    lmc__item *const item = &x->items[x->n_tensors];
+    lmc__tensor_entry e;
+    LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT);
+    memset(t, 0, sizeof *t);
+    memset(item, 0, sizeof *item);
+    t->name = x->chars;
+    if (e.back) {
+        const lmc__item *const reference = item - (size_t)e.back;
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT);
+        lmc__put_chars(x, reference->name, e.prefix);
+        lmc__put_chars(x, e.middle, e.middle_size);
+        lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
+    } else lmc__put_chars(x, e.middle, e.middle_size);
+    *x->chars++ = 0;
+    item->name = (const uint8_t *)t->name;
+    item->size = e.name_size;
+    if (e.is_like) {
+        const lmc_tensor *const reference = t - (size_t)e.back;
+        t->dtype = reference->dtype;
+        t->rank = reference->rank;
+        t->shape = reference->shape;
+        t->size = reference->size;
+    } else LMC__TRY(lmc__copy_type(x, &e, t));
+    t->loss = e.loss;
+    LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
+    t->offset = *position + e.gap;
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+    *position = t->offset + t->size;
+    x->n_tensors++;
+    return LMC_OK;
+}
+
+/* The next file, which begins at *start of the stream. Names must differ within it: sorted, equal
+ * ones are neighbours. (That comes later, for later entries may refer to these.) */
+static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size_t *path_size,
+                                      uint64_t *start)
+{
+    const char *const before =
+        *path_size ? lmc__listed_at(l, l->n_files - 1)->file.path : NULL; /* in this section */
+    lmc__listed_file *f;
+    lmc__file_entry e;
+    uint64_t position = 0, i;
+    LMC__TRY(lmc__get_file_entry(&x->c, &e));
+    LMC__TRY(lmc__add_file(l, &f));
+    f->is_described = 1;
+    f->file = e.file;
+    f->start = *start;
+    LMC__TRY(lmc__copy_path(x, &e, before, path_size, &f->file.path));
+    f->file.n_tensors = (size_t)e.n_tensors;
+    if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
+    for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
+    if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT);
+    *start += e.file.size;
+    return LMC_OK;
+}
+
+/* No two tensors of a file have one name. items: of all tensors of the stream, which are used
+ * up. */
+static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream *stream,
+                                        lmc__item *items)
+{
+    size_t i;
+    for (i = 0; i < stream->n_files; i++) {
+        const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
+        lmc__sort_items(items, n);
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT);
+        items += n;
+    }
+    return LMC_OK;
+}
+
+/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
+ * allocation, which the first pass over the entries has measured:
+ *
+ *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
+ *
+ * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
+ * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
+ * others. Shapes and dtypes that entries share, tensors share, too. */
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size,
+                                         unsigned features)
+{
+    lmc__stream *stream;
+    lmc__body_counts counts;
+    lmc__body_parser x;
+    uint64_t i, start = 0;
+    size_t path_size = 0;
+    LMC__TRY(lmc__add_stream(l, &stream));
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    memset(&x, 0, sizeof x);
+    x.c.p = body;
+    x.c.end = body + size;
+    LMC__TRY(lmc__count_body(&x.c, features, &counts));
+    LMC__TRY(
+        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                          8 * counts.n_words + counts.n_chars));
+    x.tensors = (lmc_tensor *)(void *)stream->memory.data;
+    x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
+    x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
+    x.chars = (char *)(x.words + counts.n_words);
+    x.c.p = body;
+    LMC__TRY(lmc__get_varint(&x.c, &i)); /* the number of files */
+    for (i = 0; i < counts.n_files; i++) LMC__TRY(lmc__copy_file(&x, l, &path_size, &start));
+    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
+    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : start;
+    return lmc__check_names(l, stream, x.items);
+}
+
+/* The rules for all files together: no path twice, and a nameless file is alone. */
+static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
+{
+    size_t i;
+    for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
+        const char *const path = lmc__listed_at(l, i)->file.path;
+        const lmc__listed_file *const first = lmc__listed_at(l, 0);
+        LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
+                   LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__add_path(&l->paths, i, path));
+    }
+    return LMC_OK;
+}
+
+/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size,
+                                                 unsigned features)
+{
+    const size_t n = l->n_streams;
+    enum lmc_status status = lmc__parse_stream(l, body, size, features);
+    if (status == LMC_OK) status = lmc__check_paths(l, lmc__stream_at(l, n));
+    if (status != LMC_OK && l->n_streams > n) lmc__remove_stream(l);
+    return status;
+}
+
+/* -- writing -- */
+
+/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t)
+{
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+}
+
+/* A tensor that is written, and what is asked of it again and again. */
+typedef struct lmc__written_tensor {
+    const lmc_tensor *t;
+    const uint8_t *name;
+    size_t name_size;
+    enum lmc_dtype dtype;
+} lmc__written_tensor;
+
+/* How an entry may refer to another one, and bytes of it that depend on that. */
+typedef struct lmc__reference {
+    unsigned back, prefix, suffix;
+    int is_like;
+    uint64_t size;
+} lmc__reference;
+
+static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+{
+    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
+           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
+           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+}
+
+/* Bytes that names share at their ends, in a row: at most 255, and n. */
+static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+{
+    unsigned i = 0;
+    while (i < 255 && i < n && *a == *b) {
+        i++;
+        if (i < n) a += step, b += step;
+    }
+    return i;
+}
+
+/* Of what Dtype, Rank, Shape and Size take. */
+static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+{
+    uint64_t n = 2;
+    unsigned i;
+    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
+    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+}
+
+/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+#define LMC__MAX_BACK 8u
+
+/* The reference that makes the entry of w smallest; before: the n entries before it, the last
+ * first; type_size: see lmc__count_type_bytes. */
+static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
+                                            const lmc__written_tensor *const *before, unsigned n,
+                                            uint64_t type_size)
+{
+    lmc__reference best;
+    unsigned i;
+    memset(&best, 0, sizeof best);
+    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
+    for (i = 0; i < n; i++) {
+        const lmc__written_tensor *const other = before[i];
+        const size_t most = lmc__min(w->name_size, other->name_size);
+        lmc__reference found;
+        size_t middle;
+        found.back = i + 1;
+        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.suffix = most == found.prefix ? 0
+                                            : lmc__count_shared(w->name + w->name_size - 1,
+                                                                other->name + other->name_size - 1,
+                                                                most - found.prefix, -1);
+        found.is_like = lmc__is_like(w, other);
+        middle = w->name_size - found.prefix - found.suffix;
+        found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
+        if (found.size < best.size) best = found;
+    }
+    return best;
+}
+
+/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
+ * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
+                                                    const lmc__reference *r, uint64_t position)
+{
+    const lmc_tensor *const t = w->t;
+    const lmc_loss loss = lmc__get_loss(t);
+    const uint64_t gap = t->offset - position;
+    const size_t middle = w->name_size - r->prefix - r->suffix;
+    unsigned i;
+    if (loss.generation > 255 || (loss.generation && (!(loss.error >= 0) || loss.error > 1)))
+        return LMC_ERR_ARGUMENT; /* the measure: see lmc__get_tensor_entry */
+    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+                                   (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
+                                   (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
+    LMC__TRY(lmc__append_varint(out, r->back));
+    if (r->back) {
+        LMC__TRY(lmc__append8(out, r->prefix));
+        LMC__TRY(lmc__append8(out, r->suffix));
+    }
+    LMC__TRY(lmc__append_varint(out, middle));
+    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    if (gap) LMC__TRY(lmc__append_varint(out, gap));
+    if (!r->is_like) {
+        LMC__TRY(lmc__append8(out, lmc__dtype_codes[w->dtype]));
+        if (w->dtype == LMC_AUTO) {
+            LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
+            LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
+        }
+        LMC__TRY(lmc__append8(out, t->rank));
+        for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
+        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+    }
+    if (!loss.generation) return LMC_OK;
+    LMC__TRY(lmc__append8(out, loss.generation));
+    LMC__TRY(lmc__append8(out, (unsigned)loss.measure));
+    return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
+}
+
+/* What an entry cannot say at all; the rest is for whoever parses it. */
+static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+{
+    const lmc_tensor *const t = w->t;
+    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
+        t->size > LMC__MAX_FILE_SIZE - t->offset)
+        return 0;
+    if (w->dtype == LMC_AUTO)
+        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+}
+
+/* The entries of a file's tensors. */
+LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
+{
+    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
+    const lmc__written_tensor *before[LMC__MAX_BACK];
+    uint64_t position = 0;
+    size_t i;
+    for (i = 0; i < file->n_tensors; i++) {
+        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
+        const lmc_tensor *const t = &file->tensors[i];
+        lmc__reference r;
+        unsigned n = 0;
+        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+            return LMC_ERR_ARGUMENT;
+        w->t = t;
+        w->name = (const uint8_t *)t->name;
+        w->name_size = strlen(t->name);
+        w->dtype = lmc_find_dtype(t->dtype);
+        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
+        for (; n < LMC__MAX_BACK && n < i; n++)
+            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
+        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
+        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        position = t->offset + t->size;
+    }
+    return LMC_OK;
+}
+
+/* The FILE body of a description from the caller. Only what could not be written down is refused
+ * here; all other rules lmc__list_files checks, which whoever calls this calls next. */
+LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+{
+    const int is_directory = file->kind == LMC_FILE_DIRECTORY,
+              is_unknown = file->size == LMC_UNKNOWN_SIZE;
+    uint8_t field[8];
+    size_t n;
+    if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
+        return LMC_ERR_ARGUMENT;
+    n = strlen(file->path);
+    if (n > LMC__MAX_STRING || (unsigned)file->kind > LMC_FILE_DIRECTORY) return LMC_ERR_ARGUMENT;
+    if ((is_directory && file->size != 0) || ((is_directory || is_unknown) && file->n_tensors))
+        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append8(out, (is_directory ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
+                                   (file->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
+                                   (file->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u) |
+                                   (is_unknown ? (unsigned)LMC__FILE_IS_UNKNOWN : 0u)));
+    LMC__TRY(lmc__append8(out, 0));
+    LMC__TRY(lmc__append_varint(out, n));
+    LMC__TRY(lmc__append(out, file->path, n));
+    if (!is_directory && !is_unknown) LMC__TRY(lmc__append_varint(out, file->size));
+    if (file->has_mode) LMC__TRY(lmc__append_varint(out, file->mode));
+    if (file->has_mtime) {
+        lmc__store64(field, (uint64_t)file->mtime_s);
+        LMC__TRY(lmc__append(out, field, 8));
+        LMC__TRY(lmc__append32(out, file->mtime_ns));
+    }
+    if (is_directory || is_unknown) return LMC_OK;
+    LMC__TRY(lmc__append_varint(out, file->n_tensors));
+    return lmc__append_tensors(out, file);
+}

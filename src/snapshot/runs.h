@@ -1,0 +1,211 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "base/wire_file.h"
+#include "snapshot/buffer.h"
+#include "snapshot/sections.h"
+#include "snapshot/files.h"
+
+/* RUN bodies (spec 5.2), both ways. */
+
+/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
+ * without a gap, in order. */
+typedef struct lmc__segment {
+    /* within the stream */
+    uint64_t start, size;
+    /* within the base's item, or the file: where the prediction begins */
+    uint64_t base_offset;
+    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
+     * plus 1 */
+    uint32_t base;
+} lmc__segment;
+
+/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
+typedef struct lmc__run {
+    /* within the stream */
+    uint64_t start;
+    uint64_t size;
+    /* decoded bytes of each block but the last */
+    size_t block_size;
+    /* at most 2^32 - 1 */
+    uint64_t n_blocks;
+    /* number of the stream */
+    size_t stream;
+    /* LMC__PREDICT_... */
+    unsigned prediction;
+    /* enum lmc_conversion, of a prediction by the run's own snapshot */
+    unsigned conversion;
+    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    size_t first_segment;
+    uint32_t n_segments;
+    const lmc__segment *segments;
+} lmc__run;
+
+/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
+
+/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+static int lmc__is_own_prediction(const lmc__run *run)
+{
+    return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
+}
+
+/* The file may have such runs, as its header says. */
+static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
+{
+    LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
+               LMC_ERR_CORRUPT);
+    LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* Of a run whose segments were appended to that buffer, which may have moved. */
+static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
+{
+    run->segments = run->n_segments
+                        ? (const lmc__segment *)(const void *)segments->data + run->first_segment
+                        : NULL;
+}
+
+/* The fields of a RUN body that do not depend on the files:
+ *
+ *     varint Run_Size | u8 Log2_Block_Size | u8 Prediction | u8 Conversion
+ *
+ * Known kinds of prediction and conversion, a conversion only of the snapshot's own bytes, sizes
+ * within the format's limits. */
+static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
+{
+    unsigned log2_block;
+    memset(run, 0, sizeof *run);
+    LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get8(c, &log2_block));
+    LMC__TRY(lmc__get8(c, &run->prediction));
+    LMC__TRY(lmc__get8(c, &run->conversion));
+    LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
+               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
+               LMC_ERR_CORRUPT);
+    run->block_size = (size_t)1 << log2_block;
+    run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+/* The next segment, which begins at s->start; size 0: the rest of the piece. last: number of the
+ * item or file of the last segment that has one, -1 at first. Items and files are numbered below
+ * 2^32 - 1. */
+static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
+{
+    uint64_t reference;
+    s->base = 0;
+    s->base_offset = 0;
+    LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get_varint(c, &reference));
+    if (reference-- == 0) return LMC_OK;
+    *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
+    LMC__CHECK(*last >= 0 && *last < UINT32_MAX, LMC_ERR_CORRUPT);
+    s->base = (uint32_t)*last + 1;
+    if (reference & 1) {
+        LMC__TRY(lmc__get_varint(c, &s->base_offset));
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT);
+    }
+    return LMC_OK;
+}
+
+/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
+ * advances *position over the run. Its segments are appended to a buffer.
+ *
+ * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
+ * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
+ * proportion to the body. Not checked here: whether what predicts them is there
+ * (lmc__check_predictions). */
+LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
+                                                const uint8_t *body, size_t size,
+                                                const lmc__listing *l, size_t stream_number,
+                                                uint64_t *position)
+{
+    const lmc__stream *const stream = lmc__stream_at(l, stream_number);
+    const uint64_t limit = stream->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE : stream->size;
+    uint64_t n_segments, i;
+    int64_t last = -1;
+    lmc__segment s;
+    lmc__cursor c;
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    c.p = body;
+    c.end = body + size;
+    LMC__TRY(lmc__get_run(&c, run));
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT);
+    run->start = *position;
+    run->stream = stream_number;
+    run->first_segment = segments->size / sizeof s;
+    if (run->prediction != LMC__PREDICT_ZERO) {
+        LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT);
+        run->n_segments = (uint32_t)n_segments;
+        memset(&s, 0, sizeof s);
+        s.start = *position;
+        for (i = 0; i < n_segments; i++) {
+            const uint64_t left = run->start + run->size - s.start;
+            LMC__TRY(lmc__get_segment(&c, &s, &last));
+            if (s.size == 0) {
+                const uint64_t end = lmc__find_piece_end(l, stream, s.start);
+                LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
+                s.size = end - s.start;
+            }
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT);
+            LMC__TRY(lmc__append(segments, &s, sizeof s));
+            s.start += s.size;
+        }
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT);
+    }
+    LMC__TRY(lmc__skip_records(&c));
+    lmc__set_segments(run, segments);
+    *position += run->size;
+    return LMC_OK;
+}
+
+/* Decoded bytes of a block: the last has what is left. */
+LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
+{
+    return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
+}
+
+#ifndef LMC_NO_ENCODER
+/* The fields of a RUN body up to its segments. */
+static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
+{
+    LMC__TRY(lmc__append_varint(out, run->size));
+    LMC__TRY(lmc__append8(out, lmc__log2_floor(run->block_size)));
+    LMC__TRY(lmc__append8(out, run->prediction));
+    LMC__TRY(lmc__append8(out, run->conversion));
+    return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
+}
+
+/* Their segments: of all but the last of a piece the size is written. */
+static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
+                                            uint32_t n, const lmc__listing *l,
+                                            const lmc__stream *stream)
+{
+    int64_t last = -1;
+    uint32_t i;
+    for (i = 0; i < n; i++) {
+        const lmc__segment *const s = &segments[i];
+        const int is_rest = lmc__find_piece_end(l, stream, s->start) == s->start + s->size;
+        LMC__TRY(lmc__append_varint(out, is_rest ? 0 : s->size));
+        if (s->base == 0) {
+            LMC__TRY(lmc__append_varint(out, 0));
+            continue;
+        }
+        LMC__TRY(lmc__append_varint(
+            out, 1 + (2 * lmc__zigzag((int64_t)s->base - 1 - (last + 1)) | (s->base_offset != 0))));
+        if (s->base_offset) LMC__TRY(lmc__append_varint(out, s->base_offset));
+        last = (int64_t)s->base - 1;
+    }
+    return LMC_OK;
+}
+#endif

@@ -1,0 +1,135 @@
+#pragma once
+#include "base/platform.h"
+#include "snapshot/buffer.h"
+#include "snapshot/order.h"
+#include "snapshot/files.h"
+
+/* The header text of a file (spec 5.2): what its tensor entries say, as safetensors writes it down
+ * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
+ * says what the FILE section has said already, takes no space.
+ *
+ *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
+ *
+ * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
+ * once for each file, so that any bytes of it take time in proportion to their number, and a few
+ * hundred more. */
+
+/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+typedef struct lmc__text {
+    uint64_t at, from, to;
+    uint8_t *dst;
+} lmc__text;
+
+static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+{
+    const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
+    if (from < to)
+        memcpy(x->dst + (size_t)(from - x->from), (const uint8_t *)p + (size_t)(from - x->at),
+               (size_t)(to - from));
+    x->at += size;
+}
+
+static void lmc__make_string(lmc__text *x, const char *string)
+{
+    lmc__make_text(x, string, strlen(string));
+}
+
+static void lmc__make_number(lmc__text *x, uint64_t v)
+{
+    char digits[20];
+    size_t n = 0;
+    do digits[sizeof digits - ++n] = (char)('0' + (char)(v % 10));
+    while ((v /= 10) != 0);
+    lmc__make_text(x, digits + sizeof digits - n, n);
+}
+
+/* The text of one tensor; but for the first, the comma in front of it is a part of that. */
+static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t name_size)
+{
+    const lmc_tensor *const t = &file->tensors[i];
+    const uint64_t data = file->tensors[0].offset;
+    unsigned j;
+    lmc__make_string(x, i ? ",\"" : "\"");
+    lmc__make_text(x, t->name, name_size);
+    lmc__make_string(x, "\":{\"dtype\":\"");
+    lmc__make_string(x, t->dtype);
+    lmc__make_string(x, "\",\"shape\":[");
+    for (j = 0; j < t->rank; j++) {
+        if (j) lmc__make_text(x, ",", 1);
+        lmc__make_number(x, t->shape[j]);
+    }
+    lmc__make_string(x, "],\"data_offsets\":[");
+    lmc__make_number(x, t->offset - data);
+    lmc__make_text(x, ",", 1);
+    lmc__make_number(x, t->offset - data + t->size);
+    lmc__make_string(x, "]}");
+}
+
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
+ * their sizes are kept. */
+typedef struct lmc__text_entry {
+    uint64_t start; /* of its text */
+    size_t name_size;
+} lmc__text_entry;
+
+static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
+{
+    return (const lmc__text_entry *)(const void *)f->text_at.data;
+}
+
+/* Finds where the text of each tensor begins; the last entry is where all ends. */
+LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
+{
+    lmc__text_entry entry;
+    lmc__text x;
+    size_t i;
+    memset(&x, 0, sizeof x);
+    LMC__TRY(lmc__reserve(&f->text_at, ((uint64_t)f->file.n_tensors + 1) * sizeof entry));
+    for (i = 0; i <= f->file.n_tensors; i++) {
+        memset(&entry, 0, sizeof entry);
+        entry.start = x.at;
+        if (i < f->file.n_tensors) {
+            entry.name_size = strlen(f->file.tensors[i].name);
+            lmc__make_entry(&x, &f->file, i, entry.name_size);
+        }
+        LMC__TRY(lmc__append(&f->text_at, &entry, sizeof entry));
+    }
+    return LMC_OK;
+}
+
+/* Bytes of the file's header text. */
+static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
+{
+    if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
+    *size = lmc__text_entries(f)[f->file.n_tensors].start;
+    return LMC_OK;
+}
+
+typedef struct lmc__text_search {
+    const lmc__text_entry *entries;
+    uint64_t offset;
+} lmc__text_search;
+
+static int lmc__is_text_before(const void *context, size_t i)
+{
+    const lmc__text_search *const s = (const lmc__text_search *)context;
+    return s->entries[i + 1].start <= s->offset;
+}
+
+/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
+ * them. */
+static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+{
+    lmc__text_search search;
+    lmc__text x;
+    size_t i;
+    if (size == 0) return;
+    search.entries = lmc__text_entries(f);
+    search.offset = offset;
+    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
+    x.at = search.entries[i].start;
+    x.from = offset;
+    x.to = offset + size;
+    x.dst = dst;
+    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+}
