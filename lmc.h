@@ -7273,10 +7273,10 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64 elements
- * how many of them are in class c or before, a row of bytes for each class but the last. Rows are
- * lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only for whole
- * steps of LMC__TALLY_STEP elements.
+ * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
+ * elements how many of them are in class c or before, a row of bytes for each class but the last.
+ * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
+ * for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
  * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
@@ -7470,10 +7470,10 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
 }
 
 /* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added. An
- * instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements; of
- * eight groups these are bytes side by side, and then the four are added. To count by the ones of
- * masks would take half as long again.
+ * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
+ * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
+ * of eight groups these are bytes side by side, and then the four are added. To count by the ones
+ * of masks would take half as long again.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -7488,8 +7488,7 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
     unsigned v, p, c;
     for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (v * width + p));
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
         keys[v] = lmc__keys_avx2(b, width);
     }
     for (c = 0; c + 1 < n_classes; c++) {
@@ -7500,19 +7499,18 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
             const __m256i sum = _mm256_add_epi8(
                 _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
                 _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
-            all = _mm256_or_si256(all,
-                                  _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
+            all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
         groups = _mm_add_epi8(groups, _mm_unpackhi_epi64(groups, _mm_setzero_si128()));
         if (tally) _mm_storel_epi64((__m128i *)(void *)(tally + c * row), groups);
-        up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-            _mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
+        up_to[c] +=
+            (uint32_t)_mm_cvtsi128_si32(_mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
     }
 }
 
-/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors do
- * not want the same ports, so they take turns in one loop; and the lanes, of which three are far
+/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors
+ * do not want the same ports, so they take turns in one loop; and the lanes, of which three are far
  * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
  * one. */
 LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
@@ -7554,8 +7552,7 @@ LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CL
                              n_classes);
     }
     up_to[n_classes - 1] = i;
-    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width,
-                           (n - in_strips) * width);
+    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width, (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return crc;
@@ -7602,8 +7599,8 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
 }
 
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once, and
- * its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
+ * and its number of ones is that of a group: the byte of the tally. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -7656,8 +7653,7 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
 LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
                                                       size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping,
-                                                      uint8_t *tally)
+                                                      const lmc__grouping *grouping, uint8_t *tally)
 {
     uint32_t crc;
     (void)k;
@@ -8596,8 +8592,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
  * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC; ungroup would spread
- * each class's residuals over all of its elements, zeros and all.
+ * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
+ * spread each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
  * element's number reaches. So how far at and residual are read follows from at alone: whatever the
@@ -8647,8 +8643,8 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__patches *changes, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping,
-                                  const uint8_t *tally, lmc__streaming streaming)
+                                  int subtract, const lmc__grouping *grouping, const uint8_t *tally,
+                                  lmc__streaming streaming)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__patch_progress done;
@@ -8672,8 +8668,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  * So keys are looked at where there are changes. No branch depends on where these lie but the ends
  * of loops, once for each class and chunk.
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be wanted
- * again: elements are written when all of a chunk's are made. */
+ * dst may be base, and a changed element may get another key, but the keys of its group may be
+ * wanted again: elements are written when all of a chunk's are made. */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -8727,13 +8723,14 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     unsigned c;
     for (c = 0; c < grouping->n_classes; c++) {
         ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] = (uint8_t)(
-            (c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) - ranges->first[c]);
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
     }
 }
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class has
- * no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
+ * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -8758,8 +8755,7 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
     /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
-    return _mm256_add_epi16(v,
-                            _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
+    return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -8773,8 +8769,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
     /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
-    return shift +
-           (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
 /* Which of the 64 elements at base have keys of a range. */
@@ -8803,8 +8798,8 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
                                             const lmc__key_ranges *ranges, unsigned n_classes,
                                             unsigned width)
 {
-    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
-                                           lmc__load_avx2(lmc__count_up));
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
     __m256i before = _mm256_setzero_si256();
     uint16_t up_to[1 + LMC__PATCH_GROUPS];
     unsigned c;
@@ -8814,7 +8809,7 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
         const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
                       own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                       end = seen + lmc__sum_bytes_avx2(own);
+                              end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c];
         before = all;
         done->seen[c] = end;
@@ -8825,9 +8820,8 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
                 lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
             __m256i high =
                 lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(
-                high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                          _mm256_set1_epi16(0x0F0E)));
+            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                              _mm256_set1_epi16(0x0F0E)));
             lmc__store_avx2((uint8_t *)(up_to + 1), low);
             lmc__store_avx2((uint8_t *)(up_to + 17), high);
             do {
@@ -8857,8 +8851,8 @@ LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patc
                                                 const lmc__key_ranges *ranges, unsigned n_classes,
                                                 unsigned width)
 {
-    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
-                                           lmc__load_avx2(lmc__count_up));
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
     __m256i before = _mm256_setzero_si256();
     uint16_t up_to[1 + LMC__PATCH_GROUPS];
     unsigned c, p;
@@ -8868,7 +8862,7 @@ LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patc
         const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
                       own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                       end = seen + lmc__sum_bytes_avx2(own);
+                              end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c];
         before = all;
         done->seen[c] = end;
@@ -8922,8 +8916,8 @@ LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src,
     for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on are fetched
- * meanwhile: lanes hide from the hardware what will be read. */
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -8954,8 +8948,8 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
- * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
+/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
+ * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \
@@ -10588,7 +10582,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
 #define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,          \
+    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,           \
                   lmc__patch_scalar)                                                               \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
@@ -13432,8 +13426,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
                            delta->changes.place, delta->changes.n);
     } else {
         crcs->base =
-            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
-                                NULL);
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
@@ -13648,9 +13641,10 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
  * are searched one by one from below.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is at
- * most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26 bits
- * shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before. */
+ * The quotients are read word by word, forwards only and never beyond the payload: so the time is
+ * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
+ * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
+ */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -13665,16 +13659,16 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;               /* positions in all, and what each is less than */
-    const uint8_t *low;        /* room: bytes of the payload from there on, the low parts first */
-    const uint8_t *quotients;  /* size: bytes of the payload from there on */
+    size_t k, n;              /* positions in all, and what each is less than */
+    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;         /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word;        /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word; /* of low parts; ones that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte of
- * a mask of n bits. mode is one of gaps. */
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
+ * of a mask of n bits. mode is one of gaps. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -13696,8 +13690,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they may
- * be anything. */
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
+ * may be anything. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* copies, which no store can change */
@@ -13759,8 +13753,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
         const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
         size_t i;
         LMC__TRY(lmc__get_positions(&g, positions, count));
-        for (i = 0; i < count; i++)
-            list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
+        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
     }
     return lmc__close_gaps(&g, in);
 }
@@ -14152,10 +14145,10 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of n
- * / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are those
- * of a class's planes (workspace.h). Small blocks, which have little to gain, are not done so: the
- * pads and marks would need a bound of their own. */
+ * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
+ * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
+ * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
+ * so: the pads and marks would need a bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -14207,8 +14200,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind the
- * numbers of each class stands the mark. */
+/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
+ * the numbers of each class stands the mark. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -14258,8 +14251,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 }
 
 /* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before all
- * of the payload has been read. */
+ * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
+ * all of the payload has been read. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, int subtract,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -14285,8 +14278,8 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
-                       tally, d->streaming);
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping, tally,
+                       d->streaming);
     return LMC_OK;
 }
 
@@ -14358,8 +14351,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     }
     base_crc = grouping->n_classes == 1
                    ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping,
-                                           g->tally);
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping, g->tally);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }

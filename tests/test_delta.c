@@ -676,9 +676,9 @@ static void test_built(void)
           n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 
-/* Blocks that are sparse and large enough to be decoded by the numbers of what has changed, on every
- * tier, to another place and in place; some have more changes than that is done for. Then with
- * damage: that is refused, or does no harm. */
+/* Blocks that are sparse and large enough to be decoded by the numbers of what has changed, on
+ * every tier, to another place and in place; some have more changes than that is done for. Then
+ * with damage: that is refused, or does no harm. */
 static void test_sparse(void)
 {
     static built b;
@@ -715,7 +715,8 @@ static void test_sparse(void)
                (uint64_t)round);
         for (i = 0; i < b.n; i++) {
             const int changes = t_below(&state, share) == 0;
-            const uint64_t r = changes ? t_random(&state) >> (share & 4 ? 62 : 64 - 8 * b.width) : 0;
+            const uint64_t r =
+                changes ? t_random(&state) >> (share & 4 ? 62 : 64 - 8 * b.width) : 0;
             residuals[i] = r;
             n_changed += r != 0;
         }
@@ -738,18 +739,20 @@ static void test_sparse(void)
         enc = t_tail(&g_enc, b.size);
         ws = t_tail(&g_ws, ws_size);
         memcpy(dst, base, size);
-        CHECK_STATUS(
-            lmc_decode_block(dst, size, &got, enc, b.size, dst, size, origin, ws, ws_size), LMC_OK);
+        CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, b.size, dst, size, origin, ws, ws_size),
+                     LMC_OK);
         CHECK(memcmp(dst, src, size) == 0);
         for (i = 0; i < 6; i++) {
-            const size_t at = 24 + t_below(&state, t_below(&state, 2) ? (b.size < 84 ? b.size - 24 : 60)
-                                                                      : b.size - 24);
+            const size_t at =
+                24 + t_below(&state,
+                             t_below(&state, 2) ? (b.size < 84 ? b.size - 24 : 60) : b.size - 24);
             const uint8_t was = enc[at];
             enum lmc_status status;
-            enc[at] = (uint8_t)(t_below(&state, 2) ? was ^ 1u << t_below(&state, 8)
-                                                   : t_random(&state));
+            enc[at] =
+                (uint8_t)(t_below(&state, 2) ? was ^ 1u << t_below(&state, 8) : t_random(&state));
             memset(dst, 0x44, size);
-            status = lmc_decode_block(dst, size, &got, enc, b.size, base, size, origin, ws, ws_size);
+            status =
+                lmc_decode_block(dst, size, &got, enc, b.size, base, size, origin, ws, ws_size);
             CHECK(status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM ||
                   (status == LMC_OK && memcmp(dst, src, size) == 0));
             if (status == LMC_ERR_CORRUPT) CHECK(is_filled(dst, size, 0x44));
