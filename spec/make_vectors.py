@@ -1968,9 +1968,9 @@ def group_vectors(v, pool):
     v.valid("paths_prefix_less", "5.1", "Path_Prefix less than it could be", build([Group(*[Src(path, prefix=min(i, 3)) for i, path in enumerate(prefixes[:4])])]))
     v.valid("paths_prefix_whole", "5.1", "Path_Prefix is all of a Path: an entry of three bytes", build([
         Group(Src(b"a/b", kind=1), Src(b"a", kind=1), Src(b"ab", kind=1))]))
-    long = b"d/" + b"p" * 300
+    long = b"d/" + b"p" * 200 + b"/" + b"q" * 100
     v.valid("paths_prefix_255", "5.1", "Path_Prefix 255, though more are shared", build([Group(Src(long), Src(long + b"q"), Src(long[:-1]))]))
-    v.valid("paths_prefix_utf8", "5.1", "Path_Prefix cuts a character of UTF-8", build([Group(*[Src(x.encode()) for x in ("\u00e9", "\u00e8", "\u00e8/x")])]))
+    v.valid("paths_prefix_utf8", "5.1", "Path_Prefix cuts a character of UTF-8", build([Group(*[Src(x.encode()) for x in ("\u00e9", "\u00e8", "\u00e8x")])]))
     copy = lambda n, start=0: own_run((a + b + c)[start:start + n], [(n, 1, start)], sources=[Src(data=a + b + c)], width=1)
     v.valid("group_own", "5.2", "Prediction 2: a file of the same section, and one of another", build([
         Group(Src(b"a", a), Src(b"b", a[:40] + b[:20])), Run([stored(a)]), copy(40), Run([stored(b[:20])]), Group(Src(b"c", a), Src(b"d", a[50:])),
