@@ -3540,6 +3540,8 @@ def main(arguments):
         if not shown or not set(shown) <= set(dump(v.builders[name]).split("\n")):
             wrong.append("lmc-format.md: excerpt of %s" % name)
     rows = [line.split("|") for line in page.split("\n## 11.")[1].split("\n## 12.")[0].split("\n") if line.count("|") == 5]
+    known = set(re.findall(r"\*\*(R[0-9.]+-[0-9]+)\*\*", page))
+    wrong += ["lmc-format.md: there is no rule " + rule for rule in sorted(set(re.findall(r"\bR[0-9.]+-[0-9]+", page)) - known)]
     for pattern in {pattern for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])}:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"]):
             wrong.append("lmc-format.md, section 11: no vector is called " + pattern)
