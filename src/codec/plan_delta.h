@@ -423,7 +423,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little. */
+/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
+ * sparse. */
 static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
                                       const lmc__block *block, const lmc__block *sample)
 {
@@ -432,7 +433,7 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
-    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
+    if (!block->may_group || n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
     n_changed = k->list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
                                 block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
