@@ -812,7 +812,7 @@ static void test_order(void)
     writer = NULL;
     options.log2_block = 13;
     CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_ERR_ARGUMENT);
-    options.log2_block = 21;
+    options.log2_block = 23;
     CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_open_writer(NULL, &sink, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_open_writer(&writer, NULL, NULL), LMC_ERR_ARGUMENT);
