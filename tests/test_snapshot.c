@@ -1880,7 +1880,8 @@ static void test_hashes(void)
                     f->file.n_tensors ? &lmc_get_file(reader, i)->tensors[k] : NULL;
                 n_items += (size_t)round;
                 t_sha_begin(&sha);
-                t_sha_add(&sha, f->data + (t ? t->offset : 0), t ? (size_t)t->size : f->size);
+                if (f->size)
+                    t_sha_add(&sha, f->data + (t ? t->offset : 0), t ? (size_t)t->size : f->size);
                 t_sha_end(&sha, want);
                 CHECK_STATUS(lmc_read_content_hash(reader, i, t, hash),
                              round ? LMC_OK : LMC_ERR_NOT_FOUND);
