@@ -1883,7 +1883,7 @@ static void test_memory(void)
                : k == 1 ? "restore"
                         : "reader",
                (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
-        CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)40 << 20);
+        CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)72 << 20);
         CHECK(peaks[k][1] < peaks[k][0] + ((size_t)1 << 20));
     }
 }
