@@ -13028,7 +13028,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
         at += lmc__lowest_bit(bits);
         LMC__CHECK(at - from <= n >> s, LMC_ERR_CORRUPT);
         position += (at++ - from) << s;
-        if (s) position += lmc__load_bits(low, low_size, i * s) & (((size_t)1 << s) - 1);
+        if (s) position += (size_t)lmc__load_bits(low, low_size, i * s) & (((size_t)1 << s) - 1);
         LMC__CHECK(position < n, LMC_ERR_CORRUPT);
         list[position / 8] ^= (uint8_t)(1u << (position & 7));
     }
