@@ -8906,6 +8906,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     size_t i;
     for (i = 0; i < size; i += 64) {
         const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__touch_ahead(dst, i);
         lmc__store_avx2(dst + i, low);
         lmc__store_avx2(dst + i + 32, high);
     }
@@ -8913,7 +8914,10 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
-    for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    for (i = 0; i < size; i += 64) {
+        lmc__touch_ahead(dst, i);
+        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    }
 }
 
 /* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
@@ -8944,7 +8948,11 @@ LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, si
 LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
                                                   const uint8_t *next)
 {
-    (void)next;
+    size_t i;
+    for (i = 0; i < size; i += LMC__LINE) {
+        lmc__touch_ahead(next, i);
+        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+    }
     return lmc__crc32c_avx512(crc, p, size);
 }
 
@@ -11176,6 +11184,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         trees; the masks on the way to a node (below)
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
  *                         more, for the coded elements before zeros are merged in between
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; a row
+ *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
  *                         Of others samples of the elements and of the prediction, and the planes
