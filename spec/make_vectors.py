@@ -6,6 +6,9 @@ Usage: make_vectors.py                  write them all, and the bases of the del
                                         code 1 if they differ
        make_vectors.py --dump NAME      annotated hexdump of a vector, as in section 14 of lmc-format.md
 
+Each entry of the manifest names its section of the page, what it exercises or breaks, and its conformance level (section 1.3), by the headers of
+the file and its bases. A valid one with "or" may also be refused in that way, by who makes a check that is optional.
+
 The encoder in here is naive and makes whatever choices it is told to, so that it writes valid files that no sensible encoder
 would. It shares no code with lmc_decode.py. An invalid vector is a valid file with one field or rule broken and everything
 that depends on it (CRCs, index, sizes) made right again. SPDX-License-Identifier: MIT
@@ -3534,7 +3537,7 @@ def main(arguments):
     with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
         page = file.read()
     wrong += ["lmc-format.md: dump of %s" % name for name in EXAMPLES if dump(v.builders[name]) not in page]
-    rows = [line.split("|") for line in page.split("## 11.")[1].split("## 12.")[0].split("\n") if line.count("|") == 5]
+    rows = [line.split("|") for line in page.split("\n## 11.")[1].split("\n## 12.")[0].split("\n") if line.count("|") == 5]
     for pattern in {pattern for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])}:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"]):
             wrong.append("lmc-format.md, section 11: no vector is called " + pattern)
