@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Differential fuzzing: lmc.h against spec/lmc_decode.py, two decoders that share nothing but the spec.
 
-Usage: fuzz_python.py [--seconds N] [--seed N] [--findings DIR] [--pure] [FILE or FILE.zip]...
+Usage: fuzz_python.py [--seconds N] [--files N] [--seed N] [--findings DIR] [--pure] [FILE or FILE.zip]...
+       fuzz_python.py --alone ...            lmc_decode.py alone: it must not raise anything but LmcError, and come to an end in time
        fuzz_python.py --replay FILE...       what the two say of these files, one line each; with the bases of the vectors
 
 Valid vectors (and the valid ones of FILEs) are taken apart, changed in fields, payloads and structure, and put together by the builder of
 spec/make_vectors.py: sizes, CRCs, index and identities are right again, so that a change is looked at and not just refused. Where a payload
-still decodes, its block gets the CRC of what it decodes to. Both must accept the same files with the same content, names, identities and
+still decodes, its block gets the CRC of what it decodes to. Bodies of sections are changed as bytes, too. Both must accept the same files with the same content, names, identities and
 metadata, or both refuse them; with which status is counted (a file that breaks several rules may get any of theirs, spec section 11).
-Prints the table of statuses at the end; differences go to DIR, with exit code 1. --pure: CRCs by Python, too, slower.
-Needs build/fuzz/python.so, which fuzz/build makes. SPDX-License-Identifier: MIT
+Prints the table of statuses at the end; differences go to DIR, with exit code 1. It ends after --seconds (default 60) or --files.
+--pure: CRCs by Python, too, slower. Needs build/fuzz/python.so, which fuzz/build makes, but for --alone. SPDX-License-Identifier: MIT
 """
 import argparse
 import collections
@@ -19,6 +20,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import signal
 import struct
 import sys
@@ -32,6 +34,7 @@ import make_vectors  # noqa: E402
 
 VECTORS = os.path.join(ROOT, "spec", "vectors")
 FLAT_DIFFERS = 100
+MAX_TOTAL_SIZE = 1 << 28                       # as python.c
 MAX_CONTENT = 1 << 19                          # bytes: larger cases take Python too long
 TIMEOUT = 60                                   # seconds for one file
 
@@ -52,6 +55,8 @@ class Library:
         self.so.lmc_status_name.restype = ctypes.c_char_p
         self.so.lmc_crc32c.restype = ctypes.c_uint32
         self.so.lmc_crc32c.argtypes = [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+        self.so.flat_crc64.restype = ctypes.c_uint64
+        self.so.flat_crc64.argtypes = [ctypes.c_uint64, ctypes.c_char_p, ctypes.c_size_t]
         self.so.flat_decode.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p),
                                         ctypes.POINTER(ctypes.c_size_t)]
         self.so.flat_decode_block.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -67,6 +72,10 @@ class Library:
     def crc(self, data, crc=0):
         data = bytes(data)
         return self.so.lmc_crc32c(crc, data, len(data))
+
+    def crc64(self, data, crc=0):
+        data = bytes(data)
+        return self.so.flat_crc64(crc, data, len(data))
 
     def decode(self, data, base, tier):
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
@@ -99,13 +108,13 @@ class Library:
 
 # ---- The Python decoder ----
 
-def find_base(identity, given):
-    """In place of lmc_decode's: given are the bases themselves."""
-    if not given:
+def find_base(snapshot, bases, stream):
+    """In place of lmc_decode's: the paths of bases are the bases themselves."""
+    if not bases.paths:
         raise lmc_decode.LmcError("BASE_MISSING", "")
-    for base in given:
-        if base.identity == identity:
-            return base.items
+    for base in bases.paths:
+        if base.identity == snapshot.base_identity:
+            return base.snapshot
     raise lmc_decode.LmcError("BASE_WRONG", "")
 
 
@@ -147,7 +156,7 @@ def describe(snapshot):
 def decode(data, base):
     """Status and, if it is OK, the text."""
     try:
-        snapshot = lmc_decode.decode(data, [base] if base else [])
+        snapshot = lmc_decode.decode(data, [base] if base else [], limit=MAX_TOTAL_SIZE)
     except lmc_decode.LmcError as error:
         return error.status, b""
     return "OK", describe(snapshot)
@@ -165,7 +174,7 @@ def decode_payload(block):
             data = lmc_decode.read_quantised(payload, n, width, block.base)
         else:
             if g:
-                planes = lmc_decode.read_classes(payload, n, width, (g & 7) + 1, g >> 3 & 1, g >> 4 & 7, block.base or bytes(size))
+                planes = lmc_decode.read_classes(payload, n, width, *lmc_decode.split_grouping(g), block.base or bytes(size))
             elif block.joint:
                 planes = lmc_decode.read_joint_planes(payload, n, width, block.joint)
             else:
@@ -185,51 +194,93 @@ class Base:
     def __init__(self, library, snapshot, depth):
         self.identity, self.depth, self.snapshot = snapshot.identity, depth, snapshot
         self.items = [bytes(file.data[t.offset:t.offset + t.size]) for file, t in lmc_decode.sort_items(snapshot)]
-        self.flat = library.new_base(snapshot, depth)
+        self.flat = library.new_base(snapshot, depth) if library else None
 
 
 class Case:
-    def __init__(self, items, metadata, base, patch):
-        self.items, self.metadata, self.base, self.patch = items, metadata, base, patch
+    """bits: Incompatible, None for what the content needs. extra: extension records of the index. mangle: changes a section's body, by the
+    name of its owner in make_vectors.build."""
+
+    def __init__(self, items, metadata, base, extra=b""):
+        self.items, self.metadata, self.base, self.patch, self.bits, self.extra, self.mangle = items, metadata, base, {}, None, extra, None
 
     def copy(self):
-        case = Case([copy.copy(item) for item in self.items], list(self.metadata), self.base, dict(self.patch))
+        case = Case([copy.copy(item) for item in self.items], list(self.metadata), self.base, self.extra)
+        case.patch, case.bits = dict(self.patch), self.bits
         for item in case.items:
             if isinstance(item, make_vectors.Run):
-                item.blocks, item.segments = [copy.copy(block) for block in item.blocks], list(item.segments)
-            else:
-                item.tensors = list(item.tensors)
+                item.blocks, item.segments = [copy.copy(block) for block in item.blocks], list(item.segments or ())
+            elif isinstance(item, make_vectors.Group):
+                item.files = [copy.copy(source) for source in item.files]
+                for source in item.files:
+                    source.tensors = list(source.tensors)
         return case
 
     def runs(self):
         return [item for item in self.items if isinstance(item, make_vectors.Run)]
 
+    def groups(self):
+        return [item for item in self.items if isinstance(item, make_vectors.Group)]
+
     def sources(self):
-        return [item for item in self.items if isinstance(item, make_vectors.Src)]
+        return [source for group in self.groups() for source in group.files]
 
     def blocks(self):
         return [block for run in self.runs() for block in run.blocks]
 
     def build(self):
-        return make_vectors.build(self.items, self.metadata, self.patch, base=self.base)
+        Recorder.mangle = self.mangle
+        return make_vectors.build(self.items, self.metadata, self.patch, base=self.base, bits=self.bits, extra=self.extra)
 
 
 class Recorder(make_vectors.Builder):
     """Keeps the value that each field would have: what there is to be patched."""
+    mangle = None                              # pair of the owner of a section and a function of its body
 
     def __init__(self, patch=None):
         super().__init__(patch)
-        self.fields = {}
+        self.fields, self.owners = {}, []
 
     def value(self, name, value):
         self.fields[name] = value
         return super().value(name, value)
 
+    def section(self, owner, kind, number, body):
+        self.owners.append(owner)
+        if self.mangle and self.mangle[0] == owner:
+            body = [("body", self.mangle[1](make_vectors.join(body)))]
+        return super().section(owner, kind, number, body)
 
-def take_apart(data, base):
-    """A valid file as a Case."""
-    snapshot = lmc_decode.decode(data, [base] if base else [])
-    items, files, at = [], 0, 80
+
+class Watch:
+    """Keeps what some functions of lmc_decode are called with, or return."""
+
+    def __init__(self):
+        self.segments, self.extras = [], []
+
+    def __enter__(self):
+        self.functions = lmc_decode.read_segments, lmc_decode.read_extensions
+        lmc_decode.read_segments, lmc_decode.read_extensions = self.read_segments, self.read_extensions
+        return self
+
+    def __exit__(self, *_):
+        lmc_decode.read_segments, lmc_decode.read_extensions = self.functions
+
+    def read_segments(self, *arguments):
+        predicted = self.functions[0](*arguments)
+        self.segments.append([size for _, _, size in predicted.pieces])
+        return predicted
+
+    def read_extensions(self, body):
+        self.extras.append(bytes(body.data[body.at:]))
+        self.functions[1](body)
+
+
+def take_apart(data, base, rng):
+    """A valid file as a Case. How its tensor entries refer to one another is chosen anew."""
+    with Watch() as watch:
+        snapshot = lmc_decode.decode(data, [base] if base else [])
+    items, files, at, extras, segments_of_runs = [], 0, 80, iter(watch.extras), iter(watch.segments)
     while True:
         kind, _, size = struct.unpack_from("<4sIQ", data, at)
         body = lmc_decode.Cursor(data[at + 24:at + 24 + size], "body")
@@ -237,31 +288,44 @@ def take_apart(data, base):
         if kind == b"INDX":
             break
         if kind == b"FILE":
-            f = snapshot.files[files]
-            files += 1
-            tensors = [(t.name, t.dtype, t.shape, t.offset, t.size, t.loss) for t in f.tensors]
-            size, = body.fields("Q")
-            items.append(make_vectors.Src(f.path, f.data, tensors, f.kind, f.mode, f.mtime and divmod(f.mtime, 10**9), size))
-            continue
-        run_size, log2, prediction, conversion, _, n_segments = body.fields("QBBBBI")
-        segments = []
-        for _ in range(n_segments):
-            file, item, offset, size, base_offset = body.fields("IIQQQ")
-            segments.append((file, offset, size, item, base_offset))
-        run = make_vectors.Run([], segments, log2, prediction, conversion)
-        while run_size:
-            _, coding, predicted, grouping, n, payload_size = struct.unpack_from("<BBBBII", data, at)
-            width, size = 1 << (coding & 3), n << (coding & 3)
-            payload = [("payload", data[at + 24:at + 24 + payload_size])]
-            run.blocks.append(make_vectors.Block(bytes(size), width, coding >> 2 & 1, coding >> 5, payload, coding >> 3 & 3, b"" if predicted else None,
-                                                 grouping))
-            at, run_size = at + 24 + payload_size, run_size - size
-        items.append(run)
-    case = Case(items, list(snapshot.metadata), base, {})
-    flags = struct.unpack_from("<I", data, 12)[0]
-    if flags != int(not any(run.prediction == 2 for run in case.runs())):
-        case.patch["header.Flags"] = flags
-    return case
+            group, entries = make_vectors.Group(extra=next(extras)), []
+            group.files = []
+            for f in snapshot.files[files:files + body.varint()]:
+                source = make_vectors.Src(f.path, bytes(f.data), [entry_of(t, entries, rng) for t in f.tensors], f.kind, f.mode,
+                                          f.mtime if f.mtime is None else divmod(f.mtime, 10**9), make_vectors.UNKNOWN if f.unknown else f.size)
+                group.files.append(source)
+            files += len(group.files)
+            items.append(group)
+        elif kind == b"RUN ":
+            run_size, (log2, prediction, conversion) = body.varint(), body.fields("BBB")
+            run = make_vectors.Run([], [], log2, prediction, conversion, extra=next(extras))
+            last = -1
+            for real in next(segments_of_runs) if prediction else ():
+                if not run.segments:
+                    body.varint()              # N_Segments
+                size, reference, offset = body.varint(), body.varint(), 0
+                if reference:
+                    last += 1 + lmc_decode.unzigzag(reference - 1 >> 1)
+                    offset = body.varint() if reference - 1 & 1 else 0
+                run.segments.append((real if size else make_vectors.Rest(real), last + 1 if reference else 0, offset))
+            while run_size:
+                _, coding, predicted, grouping, n, payload_size = struct.unpack_from("<BBBBII", data, at)
+                width, size = 1 << (coding & 3), n << (coding & 3)
+                payload = [("payload", data[at + 24:at + 24 + payload_size])]
+                run.blocks.append(make_vectors.Block(bytes(size), width, coding >> 2 & 1, coding >> 5, payload, coding >> 3 & 3,
+                                                     b"" if predicted else None, grouping))
+                at, run_size = at + 24 + payload_size, run_size - size
+            items.append(run)
+        else:
+            items.append(make_vectors.Section(kind, body.data))
+    return Case(items, list(snapshot.metadata), base, next(extras))
+
+
+def entry_of(t, entries, rng):
+    back = min(rng.choice((0, 1, 1, 2, 5)), len(entries))
+    like = back and rng.randrange(4) and (entries[-back].dtype, entries[-back].shape, entries[-back].size) == (t.dtype, t.shape, t.size)
+    entries.append(t)
+    return make_vectors.T(t.name, t.dtype, t.shape, t.offset, t.size, t.loss, back, bool(like))
 
 
 class Settler:
@@ -277,15 +341,18 @@ class Settler:
                 self.memory.clear()
             data = decode_payload(block)
             # what Python refuses, but the library takes for this, is to get as far in the library as it can
-            self.memory[key] = data if data is not None else self.library.decode_payload(block)
+            self.memory[key] = data if data is not None or not self.library else self.library.decode_payload(block)
         return self.memory[key]
 
     def settle(self, case):
-        sources = []
+        sources, stream, content = [], [], bytearray()
         for item in case.items:
-            if isinstance(item, make_vectors.Src):
-                sources.append(item)
-                item.known, item.data = item.size == len(item.data), b""
+            if isinstance(item, make_vectors.Group):
+                self.fill(stream, content, True)
+                stream, content = item.files, bytearray()
+                sources += stream
+                self.fill(stream, content, False)
+            if not isinstance(item, make_vectors.Run):
                 continue
             prediction = b""
             if item.prediction and any(block.base is not None for block in item.blocks):
@@ -300,9 +367,19 @@ class Settler:
                 if data is not None and (len(data) == len(block.data) or block.layout == 0):
                     block.data = data[:len(data) // block.width * block.width]
                 at += len(block.data)
-                sources[-1].data += block.data
-        for source in sources:
-            if source.known:
+                content += block.data
+            self.fill(stream, content, False)
+        self.fill(stream, content, True)
+
+    @staticmethod
+    def fill(stream, content, complete):
+        """What there is of a stream, into its files. The last one takes what is left, or misses."""
+        at, last = 0, [source for source in stream if not source.kind][-1:]
+        for source in stream:
+            size = len(content) if source in last else 0 if source.kind else source.size
+            source.data = bytes(content[at:at + size])
+            at += len(source.data)
+            if complete and source in last and source.size != make_vectors.UNKNOWN:
                 source.size = len(source.data)
 
 
@@ -310,8 +387,9 @@ class Settler:
 
 class Mutator:
     EDGES = [0, 1, 2, 3, 7, 8, 14, 15, 16, 20, 23, 24, 31, 32, 33, 63, 64, 127, 128, 255, 256, 257, 16383, 16384, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1,
-             1 << 24, 1 << 28, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 40) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
-    SPARES = [b"", b"\0", b"a", b"a/b", b"..", b"F32", b"BF16", b"\\", b"x\0y", b"RUN ", b"FILE", b"INDX"]
+             1 << 22, 1 << 24, 1 << 28, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 40) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+    SPARES = [b"", b"\0", b"a", b"a/b", b"..", b"F32", b"BF16", b"\\", b"x\0y", b"RUN ", b"FILE", b"INDX", b"hash", b"pad ", b"\x80\0",
+              b"\xff" * 9 + b"\1", b"\xff" * 9 + b"\2", b"\0\0", b"\2\1x", b"\1\0"]
 
     def __init__(self, rng, donors):
         self.rng, self.donors = rng, donors
@@ -395,7 +473,7 @@ class Mutator:
         elif kind == 2:
             block.joint = r.randrange(3)
         elif kind == 3:
-            block.grouping = r.randrange(128)
+            block.grouping = r.randrange(256)
         elif kind == 4 and block.base is not None:
             block.base = None
         elif kind == 4:
@@ -420,9 +498,10 @@ class Mutator:
             block.base = None
 
     def order(self, case):
-        """Items, blocks, segments, tensors or metadata in another order, twice or not at all."""
+        """Items, files, blocks, segments, tensors or metadata in another order, twice or not at all."""
         r = self.rng
-        lists = [case.items, case.metadata] + [run.blocks for run in case.runs()] + [run.segments for run in case.runs()] + [s.tensors for s in case.sources()]
+        lists = [case.items, case.metadata] + [group.files for group in case.groups()] + [run.blocks for run in case.runs()]
+        lists += [run.segments for run in case.runs()] + [s.tensors for s in case.sources()]
         chosen = r.choice([one for one in lists if one] or [[]])
         if not chosen:
             return
@@ -440,21 +519,56 @@ class Mutator:
         if not runs:
             return
         run = r.choice(runs)
-        kind, i = r.randrange(5), r.randrange(len(run.segments)) if run.segments else 0
+        kind, i = r.randrange(6), r.randrange(len(run.segments)) if run.segments else 0
         if kind == 0:
-            run.prediction = r.randrange(3)
+            run.prediction = r.randrange(4)
+            run.segments = run.segments or [(sum(len(block.data) for block in run.blocks), 0, 0)]
         elif kind == 1:
             run.conversion = r.randrange(3)
         elif kind == 2:
             run.log2 = r.choice((14, 15, 16, 20, 23))
         elif run.segments:
-            file, offset, size, base, base_offset = run.segments[i]
+            size, number, offset = run.segments[i]
             if kind == 3:
-                base_offset, base = max(0, base_offset + r.choice((-16, -2, -1, 0, 1, 2, 16))), max(0, base + r.choice((-1, 0, 0, 1)))
-                run.segments[i] = (file, offset, size, base, base_offset)
+                run.segments[i] = (size, max(0, number + r.choice((-1, 0, 0, 1))), max(0, offset + r.choice((-16, -2, -1, 0, 1, 2, 16))))
+            elif kind == 4:
+                run.segments[i] = (make_vectors.Rest(size) if not isinstance(size, make_vectors.Rest) else int(size), number, offset)
             elif size > 1:
                 cut = r.choice((1, size - 1, r.randrange(1, size)))
-                run.segments[i:i + 1] = [(file, offset, cut, base, base_offset), (file, offset + cut, size - cut, base, base_offset + cut * (base > 0))]
+                run.segments[i:i + 1] = [(cut, number, offset), (int(size) - cut, number, offset + cut * (number > 0))]
+
+    def shell(self, case):
+        """Sections, extension records, groups of files, Incompatible."""
+        r, kind = self.rng, self.rng.randrange(6)
+        if kind == 0:
+            name = r.choice((b"pad ", b"hash", b"gdir", b"zzzz", b"zZ9 ", b"DATA", b"FILX", b"1abc", b"a-bc"))
+            body = bytes([1] + [0] * 7) + bytes(32) if name == b"hash" else bytes(r.randrange(9))
+            case.items.insert(r.randrange(len(case.items) + 1), make_vectors.Section(name, body))
+        elif kind == 1:
+            case.bits = r.choice((None, r.randrange(32), 1 << r.randrange(64)))
+        elif kind == 2:
+            record = b"".join(make_vectors.record(r.choice((0, 1, 2, 4, 300, (1 << 64) - 2)), bytes(r.randrange(3))) for _ in range(r.randrange(1, 3)))
+            owner = r.choice([case] + case.groups() + case.runs())
+            owner.extra = self.bytes(record) if r.randrange(3) == 0 else record
+        elif kind == 3 and len(case.groups()) > 1:                             # two sections become one
+            i = r.choice([i for i, item in enumerate(case.items) if isinstance(item, make_vectors.Group)][1:])
+            before = [item for item in case.items[:i] if isinstance(item, make_vectors.Group)][-1]
+            before.files += case.items.pop(i).files
+        elif kind == 4:                                                        # a file more, or one in two
+            group = r.choice(case.groups())
+            group.files.insert(r.randrange(len(group.files) + 1), make_vectors.Src(b"n%d" % r.randrange(9), kind=r.randrange(2)))
+        elif case.groups():
+            group = r.choice(case.groups())
+            at = r.randrange(len(group.files)) if group.files else 0
+            if group.files and group.files[at].path:
+                source, cut = group.files[at], r.randrange(len(group.files[at].data) + 1)
+                rest = make_vectors.Src(source.path + b"2", bytes(source.data[cut:]))
+                source.size, source.tensors = cut, [t for t in source.tensors if t.offset + t.size <= cut]
+                group.files.insert(at + 1, rest)
+
+    def body(self, case):
+        """The bytes of a section's body."""
+        case.mangle = (self.rng.choice(self.owners), self.bytes)
 
     def names(self, case):
         """Paths, tensors, times, metadata."""
@@ -474,25 +588,34 @@ class Mutator:
                 case.metadata.sort()
         elif kind == 4 and source.tensors:
             i = r.randrange(len(source.tensors))
-            t = list(source.tensors[i])
-            at = r.randrange(6)
+            t, at = source.tensors[i], r.randrange(10)
             if at == 2:
-                t[2] = tuple(self.number(n) & (1 << 64) - 1 if r.randrange(3) == 0 else n for n in t[2]) + ((1,) if r.randrange(4) == 0 else ())
+                shape = tuple(self.number(n) & (1 << 64) - 1 if r.randrange(3) == 0 else n for n in t.shape) + ((1,) if r.randrange(4) == 0 else ())
+                t = t._replace(shape=shape)
             elif at == 5:
-                t[5] = (r.randrange(3), r.randrange(5), r.randrange(1 << 32))
+                t = t._replace(loss=(r.randrange(3), r.randrange(5), r.randrange(1 << 32)))
+            elif at == 6:
+                t = t._replace(back=r.choice((0, 1, 1, 2, i, i + 1)))
+            elif at == 7:
+                t = t._replace(like=not t.like)
+            elif at >= 8:
+                t = t._replace(**{("prefix", "suffix")[at - 8]: r.choice((None, 0, 1, 2, 255))})
             else:
-                t[at] = self.value(t[at])
-                t[at] = t[at] & (1 << 64) - 1 if isinstance(t[at], int) else t[at]
-            source.tensors[i] = tuple(t)
+                field = t._fields[at]
+                value = self.value(t[at])
+                t = t._replace(**{field: value & (1 << 64) - 1 if isinstance(value, int) else value})
+            source.tensors[i] = t
         else:
             size = len(source.data)
             start = r.randrange(size + 1)
             length = r.randrange(size - start + 1)
-            source.tensors = sorted(source.tensors + [(b"t%d" % r.randrange(100), b"U8", (length,), start, length, (0, 0, 0))], key=lambda t: (t[3], t[4]))
+            more = make_vectors.T(b"t%d" % r.randrange(100), b"U8", (length,), start, length, back=r.randrange(2))
+            source.tensors = sorted(source.tensors + [more], key=lambda t: (t.offset, t.size))
 
-    def mutate(self, case, fields):
-        self.fields = fields
-        ways = (self.field, self.field, self.payload, self.payload, self.payload, self.manner, self.transplant, self.order, self.segments, self.names)
+    def mutate(self, case, fields, owners):
+        self.fields, self.owners = fields, owners
+        ways = (self.field, self.field, self.payload, self.payload, self.payload, self.manner, self.transplant, self.order, self.segments, self.names,
+                self.shell, self.body)
         for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             self.rng.choice(ways)(case)
 
@@ -510,11 +633,13 @@ def give_up(*_):
 class Fuzzer:
     def __init__(self, arguments):
         self.rng, self.arguments = random.Random(arguments.seed), arguments
-        self.library = Library(os.path.join(ROOT, "build", "fuzz", "python.so"))
+        self.library = None if arguments.alone else Library(os.path.join(ROOT, "build", "fuzz", "python.so"))
         self.bases, self.cases, self.invalid = {}, [], []
-        self.counts, self.examples, self.differences, self.dropped = collections.Counter(), {}, 0, 0
-        if not arguments.pure:
+        self.counts, self.examples, self.differences, self.dropped, self.slowest = collections.Counter(), {}, 0, 0, 0
+        make_vectors.crc, make_vectors.crc64 = lmc_decode.crc32c, lmc_decode.crc64                  # which are faster
+        if self.library and not arguments.pure:
             lmc_decode.crc32c = make_vectors.crc = self.library.crc
+            lmc_decode.crc64 = make_vectors.crc64 = self.library.crc64
         make_vectors.Builder = Recorder
         self.settler = Settler(self.library)
         os.makedirs(arguments.findings, exist_ok=True)
@@ -523,27 +648,29 @@ class Fuzzer:
     # -- what there is to begin with --
 
     def load_vectors(self):
+        """All of them, and their bases: those that lmc_decode finds."""
         with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
             manifest = json.load(file)
-        for entry in manifest["valid"] + manifest["invalid"]:
-            self.load_base([os.path.join(VECTORS, path) for path in entry["base"]])
-        lmc_decode.find_base = find_base
         self.files = [(kind, entry, self.read(os.path.join(VECTORS, kind, entry["name"] + ".lmc"))) for kind in ("valid", "invalid")
                       for entry in manifest[kind]]
+        find_real, found = lmc_decode.find_base, {}
 
-    def load_base(self, paths):
-        for path in paths:
-            try:
-                if not lmc_decode.is_lmc(path):
-                    snapshot, depth = lmc_decode.read_plain(path), 0
-                else:
-                    data = self.read(path)
-                    snapshot = lmc_decode.decode(data, [other for other in paths if other != path])
-                    depth = struct.unpack_from("<I", data, 64)[0]
-            except lmc_decode.LmcError:
-                continue
-            if snapshot.identity not in self.bases:
-                self.bases[snapshot.identity] = Base(self.library, snapshot, depth)
+        def find_and_keep(snapshot, bases, stream):
+            base = find_real(snapshot, bases, stream)
+            found[base.identity] = base
+            return base
+
+        lmc_decode.find_base = find_and_keep
+        for _, entry, data in self.files:
+            if entry["base"] and bytes(data[32:64]) not in found:
+                try:
+                    lmc_decode.decode(data, [os.path.join(VECTORS, path) for path in entry["base"]])
+                except lmc_decode.LmcError:
+                    pass
+                if bytes(data[32:64]) in found:
+                    depth = struct.unpack_from("<I", data, 64)[0] - 1
+                    self.bases[bytes(data[32:64])] = Base(self.library, found[bytes(data[32:64])], depth)
+        lmc_decode.find_base = find_base
 
     @staticmethod
     def read(path):
@@ -574,21 +701,22 @@ class Fuzzer:
                 self.invalid.append(data)
 
     def add_case(self, data, base):
-        case = take_apart(data, base)
+        case = take_apart(data, base, self.rng)
         if sum(len(source.data) for source in case.sources()) <= MAX_CONTENT and len(case.items) < 200:
             start = time.perf_counter()
             self.settler.settle(case)
             builder = case.build()
-            self.library.decode(bytes(builder.out), base, 0)
+            if self.library:
+                self.library.decode(bytes(builder.out), base, 0)
             decode(bytes(builder.out), base)
-            case.fields, case.data, case.cost = builder.fields, bytes(builder.out), time.perf_counter() - start
+            case.fields, case.owners, case.data, case.cost = builder.fields, builder.owners, bytes(builder.out), time.perf_counter() - start
             self.cases.append(case)
 
     # -- one file --
 
     def compare(self, data, base):
         """The status of the Python decoder; differences are kept."""
-        tier = self.rng.choice(self.library.tiers)
+        start = time.process_time()
         signal.alarm(TIMEOUT)
         try:
             mine, mine_text = decode(data, base)
@@ -597,7 +725,10 @@ class Fuzzer:
         except Exception as error:             # lmc_decode must not raise anything but LmcError
             mine, mine_text = "CRASH %s" % type(error).__name__, b""
         signal.alarm(0)
-        theirs, their_text = self.library.decode(data, base, tier)
+        self.slowest = max(self.slowest, time.process_time() - start)
+        theirs, their_text = mine, mine_text
+        if self.library:
+            theirs, their_text = self.library.decode(data, base, self.rng.choice(self.library.tiers))
         self.counts[mine, theirs] += 1
         self.examples.setdefault((mine, theirs), (data, base))
         if theirs == "LIMIT" and mine not in ("SLOW",) and not mine.startswith("CRASH"):
@@ -623,10 +754,10 @@ class Fuzzer:
             if len(data) < 100000:
                 return self.mutator.bytes(data, r.choice(self.cases).data), self.base_of(data), None
         case = r.choices(self.cases, self.weights)[0]
-        fields = case.fields
+        fields, owners = case.fields, case.owners
         case = case.copy()
         base = case.base
-        self.mutator.mutate(case, fields)
+        self.mutator.mutate(case, fields, owners)
         self.settler.settle(case)
         data = bytes(case.build().out)
         if r.randrange(50) == 0:
@@ -641,7 +772,8 @@ class Fuzzer:
         print("%d cases, %d bases; began with %d files" % (len(self.cases), len(self.bases), sum(self.counts.values())), flush=True)
         end, n_first = time.time() + self.arguments.seconds, len(self.cases)
         next_report = time.time() + 600
-        while time.time() < end:
+        n_begin = sum(self.counts.values())
+        while time.time() < end and not 0 < self.arguments.files_wanted <= sum(self.counts.values()) - n_begin:
             try:
                 data, base, case = self.make()
             except (AssertionError, ValueError, IndexError, struct.error, OverflowError, TypeError, ZeroDivisionError, AttributeError):
@@ -668,6 +800,8 @@ class Fuzzer:
     def report(self):
         print("%d files compared, %d accepted by both, %d differences; %d changes came to nothing" % (
             sum(self.counts.values()), self.counts["OK", "OK"], self.differences, self.dropped))
+        print("Python took at most %.1f s of its own time for one file, and %d MB in all" % (
+            self.slowest, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))
         for (mine, theirs), n in sorted(self.counts.items()):
             print("%-14s %-14s %8d" % (mine, theirs, n))
         sys.stdout.flush()
@@ -695,6 +829,8 @@ class Fuzzer:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--files", type=int, default=0, dest="files_wanted")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--findings", default=os.path.join(ROOT, "build", "fuzz", "differences"))
     parser.add_argument("--pure", action="store_true")

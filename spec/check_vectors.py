@@ -77,7 +77,7 @@ def compare_module(entry, level):
 
 def compare_decoded(entry, data, expected, level, hashes):
     try:
-        snapshot = lmc_decode.decode(data, bases_of(entry), level, hashes)
+        snapshot = lmc_decode.decode(data, bases_of(entry), level=level, hashes=hashes)
     except lmc_decode.LmcError as error:
         return None if error.status in expected else str(error)
     if "OK" not in expected:

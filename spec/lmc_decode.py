@@ -7,6 +7,7 @@ FILE.lmc may be - (standard input), OUT may be - (standard output; one regular f
 --base BASE   for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right
               identity is taken, and again for a base that is a delta itself. It is held in memory.
 --level N     be a decoder of conformance level N (0 .. 5, default 5): refuse what is above it
+--limit N     restore at most N bytes in all (LIMIT): a small file can restore to a huge one
 --hashes      check the SHA-256 hashes, too, if the file has them (section "hash")
 
 Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
@@ -156,28 +157,35 @@ ALL_LEVELS = 5                                 # conformance levels: 0 Direct, 1
 class Snapshot:
     """files, metadata (pairs of key and value) and the identity; keep: whether each file keeps its bytes as .data."""
 
-    def __init__(self, keep=True, level=ALL_LEVELS):
-        self.files, self.metadata, self.identity, self.keep, self.level = [], [], None, keep, level
+    def __init__(self, keep=True, level=ALL_LEVELS, limit=None):
+        self.files, self.metadata, self.identity, self.keep, self.level, self.limit = [], [], None, keep, level, limit
         self.incompatible, self.base_identity, self.base_items = 0, None, []
         self.paths, self.numbers, self.entries = set(), dict.fromkeys((b"FILE", b"RUN ", None, b"INDX"), 0), []
         # entries: what the index must say (section 10). The bytes of all files are counted in one row, in which a stream is a part:
         self.done, self.filling = 0, 0         # bytes that there are; number of the file that gets the next one
-        self.stream_end, self.borders = 0, []  # None: not known; where the pieces of the stream end (section 5.1)
+        self.stream_end, self.borders = 0, []  # None: not known; where the pieces of the stream end (section 6.3)
         self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 2
+        self.tables = 0                        # bytes of names and entries
 
     def uses(self, bit):
         return self.incompatible >> bit & 1
 
+    def count_entry(self, name):
+        """An entry of 5 bytes can have a name of 510."""
+        self.tables += OWN_ENTRY_SIZE + len(name)
+        require(self.tables <= OWN_MAX_TABLES, "names of more than %d bytes" % OWN_MAX_TABLES, "LIMIT")
 
-def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False):
+
+def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, level=ALL_LEVELS, hashes=False, limit=None):
     """Decode and check a whole LMC file; deliver(file, data) gets the checked bytes of each file in order, first b"" for each.
-    bases: paths (or Bases). A stream that is not seekable is read front to back, but then a base that is no LMC file must be safetensors or
-    single files: see read_tables."""
+    bases: paths (or Bases). Where the stream cannot be sought in, a base that is no LMC file is looked at by its containers only (section 9.4).
+    """
     try:
-        source, snapshot = Input(stream), Snapshot(keep, level)
+        source, snapshot = Input(stream), Snapshot(keep, level, limit)
         header = read_file_header(source, snapshot)
         if snapshot.base_identity:
-            snapshot.base_items = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+            base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
+            snapshot.base_items = [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(base)]
         hash_section = None                    # of the section before this one, if that was one
         while True:
             offset = source.at
@@ -261,20 +269,11 @@ def read_section(source, snapshot):
     return kind, header, body
 
 
-def read_extensions(body):
-    """What follows the last field of a FILE, RUN or INDX body. Format 1.0 defines none, so a critical one is unknown."""
-    last = -1
-    while body.at < len(body.data):
-        tag = body.varint()
-        require(tag > last, "tags of extension records do not ascend")
-        last = tag
-        body.take(body.varint())
-        require(tag & 1 == 0, "critical extension record %d" % tag, "UNSUPPORTED")
-
-
 # ---- 5.1 FILE body ----
 
 MAX_FILES = MAX_TENSORS = 1 << 28
+OWN_MAX_TABLES = 1 << 32                       # this decoder's own limit of memory for names and entries: LIMIT (section 12)
+OWN_ENTRY_SIZE = 256                           # about what an entry takes besides its name
 REGULAR, DIRECTORY = 0, 1
 IS_DIRECTORY, HAS_MODE, HAS_MTIME, IS_UNKNOWN = 1, 2, 4, 8                      # Form of a file entry
 IS_LIKE, HAS_GAP, HAS_LOSS = 1, 2, 4                                            # Form of a tensor entry
@@ -323,9 +322,10 @@ def read_file_body(body, snapshot):
     require(n_files == 1 or snapshot.uses(GROUPED_BIT), "several files in a section without bit 4 of Incompatible")
     files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
     for _ in range(n_files):
-        file = read_file_entry(body, files[-1].path if files else b"", entries)
+        file = read_file_entry(body, files[-1].path if files else b"", entries, snapshot)
         require(file.size is not None or n_files == 1, "a file of unknown size with others in a section")
         check_path(file.path, snapshot)
+        snapshot.count_entry(file.path)
         file.start, start = start, start + (file.size or 0)
         require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes")
         files.append(file)
@@ -334,7 +334,7 @@ def read_file_body(body, snapshot):
     return files
 
 
-def read_file_entry(body, path_before, entries):
+def read_file_entry(body, path_before, entries, snapshot):
     form, prefix, rest_size = body.byte(), body.byte(), body.varint()
     require(form >> 4 == 0, "reserved bits of the Form of a file", "UNSUPPORTED")
     require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of unknown size")
@@ -358,6 +358,7 @@ def read_file_entry(body, path_before, entries):
     tensors, end, names = [], 0, set()
     for _ in range(n_tensors):
         tensor = read_tensor_entry(body, end, entries)
+        snapshot.count_entry(tensor.name)
         end = tensor.end
         require(end <= file.size, "tensor ends after its file")
         require(tensor.name not in names, "two tensors of the same name")
@@ -424,58 +425,6 @@ def size_of(dtype, shape):
     return None if bits % 8 else bits // 8
 
 
-# ---- 5.1 Streams ----
-
-
-def begin_stream(snapshot, files, deliver):
-    """files: those of a FILE section."""
-    snapshot.filling = len(snapshot.files) - len(files)
-    snapshot.stream_end, borders = None, []
-    if files[-1].size is not None:
-        snapshot.stream_end = files[-1].start + files[-1].size
-        for file in files:
-            for tensor in file.tensors:
-                borders += [file.start + tensor.offset, file.start + tensor.end]
-            borders.append(file.start + file.size)
-    snapshot.borders = [border for border, _ in itertools.groupby(borders)]     # so no piece is empty
-    deliver(files[0], b"")
-
-
-def rest_of_piece(snapshot, at):
-    i = bisect_right(snapshot.borders, at)
-    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece")
-    return snapshot.borders[i] - at
-
-
-def add_to_stream(snapshot, data, deliver):
-    """Decoded bytes into the files in which they come next."""
-    at = 0
-    while at < len(data):
-        file = snapshot.files[snapshot.filling]
-        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
-        if piece:
-            add_to_file(file, piece, snapshot.keep)
-            deliver(file, piece)
-            at += len(piece)
-        else:
-            next_file(snapshot, deliver)
-    snapshot.done += len(data)
-
-
-def next_file(snapshot, deliver):
-    finish_file(snapshot.files[snapshot.filling])
-    snapshot.filling += 1
-    deliver(snapshot.files[snapshot.filling], b"")
-
-
-def finish_stream(snapshot, deliver):
-    if snapshot.files:
-        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files")
-        while snapshot.filling < len(snapshot.files) - 1:
-            next_file(snapshot, deliver)
-        finish_file(snapshot.files[-1])
-
-
 # ---- 5.2 RUN body ----
 
 MIN_LOG2_BLOCK_SIZE, MAX_LOG2_BLOCK_SIZE = 14, 23
@@ -502,6 +451,7 @@ def read_run(source, body, snapshot, deliver):
         require(run_size <= snapshot.stream_end - start, "run ends after its stream")
     else:
         require(snapshot.files[-1].done + run_size <= MAX_SIZE, "file of 2^63 bytes or more")
+    require(snapshot.limit is None or start + run_size <= snapshot.limit, "more than %s bytes to restore" % snapshot.limit, "LIMIT")
     predicted = read_segments(body, snapshot, run_size, prediction, conversion) if prediction != ZERO else None
     read_extensions(body)
     block_size = 1 << log2_block_size
@@ -559,31 +509,6 @@ def find_prediction(snapshot, prediction, number, offset, size):
     return file.data
 
 
-class HeaderText:
-    """What the header of a safetensors file says of these tensors. It can be hundreds of times as large as the FILE body, so it is
-    made where it is asked for: text[a:b]."""
-
-    def __init__(self, tensors):
-        self.tensors, self.ends, self.size = tensors, [], 0
-        for i in range(len(tensors)):
-            self.size += len(self.entry(i))
-            self.ends.append(self.size)
-
-    def entry(self, i):
-        tensor = self.tensors[i]
-        first = tensor.offset - self.tensors[0].offset
-        return b'%s"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
-            b"," if i else b"", tensor.name, tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
-
-    def __getitem__(self, places):
-        i = bisect_right(self.ends, places.start)
-        start, made = (self.ends[i - 1] if i else 0), bytearray()
-        while start + len(made) < places.stop:
-            made += self.entry(i)
-            i += 1
-        return made[places.start - start:places.stop - start]
-
-
 class Prediction:
     """The prediction of a run; pieces: for each segment the data (None: zeros), where it lies there, and the size of the segment."""
 
@@ -631,7 +556,99 @@ def f16_of_f32(x):
     return sign | min(number + (1 << drop - 1) - 1 + (number >> drop & 1) >> drop, 0x7C00)
 
 
-# ---- 6. Order: see decode_stream, read_run and finish_stream ----
+# ---- 5.4 Extension records ----
+
+
+def read_extensions(body):
+    """What follows the last field of a FILE, RUN or INDX body. Format 1.0 defines none, so a critical one is unknown."""
+    last = -1
+    while body.at < len(body.data):
+        tag = body.varint()
+        require(tag > last, "tags of extension records do not ascend")
+        last = tag
+        body.take(body.varint())
+        require(tag & 1 == 0, "critical extension record %d" % tag, "UNSUPPORTED")
+
+
+# ---- 5.5 Header text ----
+
+
+class HeaderText:
+    """What the header of a safetensors file says of these tensors. It can be hundreds of times as large as the FILE body, so it is
+    made where it is asked for: text[a:b]."""
+
+    def __init__(self, tensors):
+        self.tensors, self.ends, self.size = tensors, [], 0
+        for i in range(len(tensors)):
+            self.size += len(self.entry(i))
+            self.ends.append(self.size)
+
+    def entry(self, i):
+        tensor = self.tensors[i]
+        first = tensor.offset - self.tensors[0].offset
+        return b'%s"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
+            b"," if i else b"", tensor.name, tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
+
+    def __getitem__(self, places):
+        i = bisect_right(self.ends, places.start)
+        start, made = (self.ends[i - 1] if i else 0), bytearray()
+        while start + len(made) < places.stop:
+            made += self.entry(i)
+            i += 1
+        return made[places.start - start:places.stop - start]
+
+
+# ---- 6. Order (see also decode_stream), streams, pieces ----
+
+
+def begin_stream(snapshot, files, deliver):
+    """files: those of a FILE section."""
+    snapshot.filling = len(snapshot.files) - len(files)
+    snapshot.stream_end, borders = None, []
+    if files[-1].size is not None:
+        snapshot.stream_end = files[-1].start + files[-1].size
+        for file in files:
+            for tensor in file.tensors:
+                borders += [file.start + tensor.offset, file.start + tensor.end]
+            borders.append(file.start + file.size)
+    snapshot.borders = [border for border, _ in itertools.groupby(borders)]     # so no piece is empty
+    deliver(files[0], b"")
+
+
+def rest_of_piece(snapshot, at):
+    i = bisect_right(snapshot.borders, at)
+    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece")
+    return snapshot.borders[i] - at
+
+
+def add_to_stream(snapshot, data, deliver):
+    """Decoded bytes into the files in which they come next."""
+    at = 0
+    while at < len(data):
+        file = snapshot.files[snapshot.filling]
+        piece = data[at:] if file.size is None else data[at:at + file.size - file.done]
+        if piece:
+            add_to_file(file, piece, snapshot.keep)
+            deliver(file, piece)
+            at += len(piece)
+        else:
+            next_file(snapshot, deliver)
+    snapshot.done += len(data)
+
+
+def next_file(snapshot, deliver):
+    finish_file(snapshot.files[snapshot.filling])
+    snapshot.filling += 1
+    deliver(snapshot.files[snapshot.filling], b"")
+
+
+def finish_stream(snapshot, deliver):
+    if snapshot.files:
+        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files")
+        while snapshot.filling < len(snapshot.files) - 1:
+            next_file(snapshot, deliver)
+        finish_file(snapshot.files[-1])
+
 
 # ---- 7. Block ----
 
@@ -1107,12 +1124,6 @@ def identify_snapshot(snapshot):
     return hashlib.sha256(b"LMC snapshot 2\0" + text).digest()
 
 
-def check_hashes(body, snapshot):
-    """The section "hash"."""
-    if body[:8] == bytes([1, 0, 0, 0, 0, 0, 0, 0]):                             # SHA-256; others are skipped
-        require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash")
-
-
 # ---- 9.4 Bases ----
 
 OWN_MAX_CHAIN = 100                            # this decoder's own limit: LIMIT (section 12)
@@ -1127,7 +1138,7 @@ class Bases:
 
 
 def find_base(snapshot, bases, stream):
-    """The bytes of each item of the base of snapshot. stream: its own LMC file."""
+    """The base of snapshot. stream: its own LMC file."""
     identity, paths = snapshot.base_identity, [path for path in bases.paths if path not in bases.in_use]
     require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "BASE_MISSING")
     require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long", "LIMIT")
@@ -1143,14 +1154,14 @@ def find_base(snapshot, bases, stream):
             if not is_lmc(path):
                 found = find_plain_base(identity, path, bases, tables)
             elif read_claim(path) == identity:
-                found = read_lmc_base(path, bases, snapshot.level)
+                found = read_lmc_base(path, bases, level=snapshot.level, limit=snapshot.limit)
             else:
                 continue
         except LmcError as reason:             # another may do
             error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
             continue
         if found and found.identity == identity:
-            return [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(found)]
+            return found
     raise error
 
 
@@ -1172,13 +1183,13 @@ def read_claim(path):
         return None
 
 
-def read_lmc_base(path, bases, level):
+def read_lmc_base(path, bases, **how):
     if path in bases.broken:
         raise bases.broken[path]
     bases.in_use.append(path)
     try:
         with open(path, "rb") as stream:
-            return decode_stream(stream, bases, keep=True, level=level)
+            return decode_stream(stream, bases, keep=True, **how)
     except LmcError as error:
         bases.broken[path] = error
         raise
@@ -1409,6 +1420,15 @@ def tensor_of(name, entry, start):
     return Tensor(name, dtype, shape, start + first, last - first)
 
 
+# ---- 9.5 The hash section ----
+
+
+def check_hashes(body, snapshot):
+    """The section "hash": Algorithm and 7 zero bytes, then SHA-256 of every item. Another Algorithm is skipped."""
+    if bytes([1, 0, 0, 0, 0, 0, 0, 0]).startswith(body[:8]):
+        require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
+
+
 # ---- 10. Index and trailer ----
 
 IDENTITY_OFFSET = HEADER_SIZE + 8              # in the INDX body
@@ -1460,9 +1480,10 @@ def read_trailer(trailer):
 # ---- As a module ----
 
 
-def decode(data, bases=(), level=ALL_LEVELS, hashes=False):
-    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. Raises LmcError."""
-    return decode_stream(io.BytesIO(data), bases, keep=True, level=level, hashes=hashes)
+def decode(data, bases=(), **how):
+    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: level, hashes and limit, as the options of the command.
+    Raises LmcError."""
+    return decode_stream(io.BytesIO(data), bases, keep=True, **how)
 
 
 # ---- As a command ----
@@ -1537,25 +1558,34 @@ def describe(snapshot):
 
 
 def main(arguments):
-    options = {"--base": [], "--level": [], "--list": [], "--hashes": []}
-    while arguments and arguments[0] in options:
-        option, has_value = arguments[0], arguments[0] in ("--base", "--level")
-        options[option] += arguments[1:2] if has_value else [True]
-        arguments = arguments[1 + has_value:]
-    levels, listing = options["--level"] or [str(ALL_LEVELS)], bool(options["--list"])
-    if len(arguments) != (1 if listing else 2) or any(a.startswith("--") for a in arguments) or levels[-1] not in map(str, range(ALL_LEVELS + 1)):
+    bases, how, listing, restore = [], {}, False, None
+    try:
+        while arguments[0].startswith("--"):
+            option, *arguments = arguments
+            if option == "--base":
+                bases.append(arguments.pop(0))
+            elif option in ("--level", "--limit"):
+                how[option[2:]] = int(arguments.pop(0))
+            elif option == "--hashes":
+                how["hashes"] = True
+            elif option == "--list":
+                listing = True
+            else:
+                raise ValueError
+        if len(arguments) != (1 if listing else 2) or not 0 <= how.get("level", 0) <= ALL_LEVELS:
+            raise ValueError
+    except (IndexError, ValueError):
         print(__doc__, file=sys.stderr)
         return 2
-    how, restore = {"level": int(levels[-1]), "hashes": bool(options["--hashes"])}, None
     try:
         with (sys.stdin.buffer if arguments[0] == "-" else open(arguments[0], "rb")) as stream:
-            if options["--base"] and not stream.seekable():
+            if bases and not stream.seekable():
                 stream = spool(stream)
             if listing:
-                print(describe(decode_stream(stream, options["--base"], **how)))
+                print(describe(decode_stream(stream, bases, **how)))
             else:
                 restore = Restore(arguments[1])
-                restore.publish(decode_stream(stream, options["--base"], restore.deliver, **how).files)
+                restore.publish(decode_stream(stream, bases, restore.deliver, **how).files)
     except LmcError as error:
         print("lmc_decode: %s" % error, file=sys.stderr)
         return EXIT_CODES.get(error.status, 3)
