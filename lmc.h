@@ -7,8 +7,8 @@
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   It writes and reads LMC files of format 1.0 (release candidate; files of 0.1 to 0.4 are read by
- *   v0.5.0 and before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
+ *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
+ *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
  *   that.
  *
  * SYNOPSIS
@@ -128,8 +128,8 @@ extern "C" {
 #define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
- * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of drafts
+ * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -1180,7 +1180,7 @@ static const struct {
      "from a pipe to a pipe"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: lmc 0.5 reads drafts (0.4), a newer lmc what came later"},
+     "another version of the LMC format: use the lmc that wrote it (a draft, 0.4: lmc 0.5) or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
@@ -23619,8 +23619,8 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
 
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come from
- * what was found:
+/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come
+ * from what was found:
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
  *     salvage_place.h   says which bytes of which file each block is; fills the tables
