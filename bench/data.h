@@ -147,11 +147,11 @@ static inline void make_sparse(uint8_t *old, uint8_t *now_, size_t size, enum lm
     for (i = 0; i < size / width; i++) {
         const uint64_t r = t_random(&state), v = lmc__load_element(old, i, width);
         uint64_t steps = 0, more = r >> 33;
-        /* of N(0, 0.02): 2^(120 - key), 2.2 on average if it is at most 2^8 */
+        /* of N(0, 0.02): 2^(120 - key), 3.1 on average if it is at most 2^8 */
         const unsigned key = lmc__key(v, width), below = key < 112 ? 8 : key > 127 ? 0 : 120 - key;
         const uint64_t share =
             key > 120 ? per_million >> (key - 120) : (uint64_t)per_million << below;
-        if ((r & 0xFFFFFFFF) * 22 / 10 < share * 4295)
+        if ((r & 0xFFFFFFFF) * 31 / 10 < share * 4295)
             for (steps = 1; (more & 15) == 0 && steps < 16; more >>= 4) steps++;
         lmc__store_element(now_, i, r >> 32 & 1 ? v + steps : v - steps, width);
     }

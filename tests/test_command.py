@@ -1386,8 +1386,8 @@ class BadSnapshots(Case):
         self.check(b"", (3,), "empty")
         self.check(b"\x28\xb5\x2f\xfd" + self.good[4:], (3,), "magic of zstd")
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
-        self.check(self.good[:8] + bytes([0, self.good[9] + 1]) + self.good[10:], (1,), "newer minor version")
-        self.check(self.good[:8] + bytes([1, 0]) + self.good[10:], (1,), "newer major version")
+        self.check(b"\x8c" + self.good[1:], (1,), "a draft")
+        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version")
         p = self.lmc("-t", "x.lmc", code=1)
         self.assertIn(b"version", p.stderr)
 

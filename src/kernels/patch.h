@@ -337,6 +337,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     size_t i;
     for (i = 0; i < size; i += 64) {
         const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__touch_ahead(dst, i);
         lmc__store_avx2(dst + i, low);
         lmc__store_avx2(dst + i + 32, high);
     }
@@ -344,7 +345,10 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
-    for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    for (i = 0; i < size; i += 64) {
+        lmc__touch_ahead(dst, i);
+        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    }
 }
 
 /* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
@@ -375,7 +379,11 @@ LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, si
 LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
                                                   const uint8_t *next)
 {
-    (void)next;
+    size_t i;
+    for (i = 0; i < size; i += LMC__LINE) {
+        lmc__touch_ahead(next, i);
+        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+    }
     return lmc__crc32c_avx512(crc, p, size);
 }
 
