@@ -136,3 +136,25 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 }
+
+// TestVarint: all vectors of R2.1-1 are above level 0.
+func TestVarint(t *testing.T) {
+	for text, value := range map[string]uint64{
+		"\x00": 0, "\x7f": 127, "\x80\x01": 128, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01": 1<<64 - 1,
+	} {
+		if v := (&cursor{[]byte(text)}).varint(); v != value {
+			t.Errorf("%x is %d, not %d", text, v, value)
+		}
+	}
+	nine := "\xa4\x80\x80\x80\x80\x80\x80\x80\x80"
+	for _, text := range []string{"", "\x80", "\x80\x00", nine, nine + "\x00", nine + "\x02", nine + "\x81\x00", nine + "\x81\x01"} {
+		func() {
+			defer func() {
+				if f, ok := recover().(*Failure); !ok || f.Status != "CORRUPT" {
+					t.Errorf("%x is not refused", text)
+				}
+			}()
+			(&cursor{[]byte(text)}).varint()
+		}()
+	}
+}
