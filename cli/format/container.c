@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <jansson.h>
 
 #include "gguf.h"
 #include "npy.h"
@@ -26,7 +25,6 @@ void container_free(struct container *c)
     free(c->tensors);
     free(c->shapes);
     free(c->strings);
-    json_decref(c->json);
     memset(c, 0, sizeof *c);
 }
 

@@ -13,7 +13,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <jansson.h>
 
 #include "../../lmc.h"
 
@@ -40,7 +39,6 @@ struct container {
     /* storage behind the tensors */
     uint64_t *shapes;
     char *strings;
-    json_t *json;
 };
 
 /* For messages. */
