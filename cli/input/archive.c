@@ -75,11 +75,10 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct com
     return a->fd < 0 ? fail_errno(a->name, errno, "cannot open it") : CODE_OK;
 }
 
-int read_archive_index(struct archive *a, const lmc_base *base)
+enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     lmc_source source;
     lmc_reader_options options;
-    enum lmc_status status;
     lmc_free_reader(a->reader);
     a->reader = NULL;
     source.read_at = read_archive;
@@ -89,7 +88,12 @@ int read_archive_index(struct archive *a, const lmc_base *base)
     options.parallel = &a->o->parallel;
     options.base = base;
     options.lender = a->lender;
-    status = lmc_open_reader(&a->reader, &source, &options);
+    return lmc_open_reader(&a->reader, &source, &options);
+}
+
+int read_archive_index(struct archive *a, const lmc_base *base)
+{
+    const enum lmc_status status = try_archive_index(a, base);
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
 

@@ -53,7 +53,8 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
  * anywhere. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
 
-/* base: NULL for one that is no delta, or that is only listed. */
+/* base: NULL for one that is no delta, or that is only listed. try_ reports nothing. */
+enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);
 int read_archive_index(struct archive *a, const lmc_base *base);
 
 /* Bytes of all files of the snapshot. */
