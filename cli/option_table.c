@@ -29,6 +29,7 @@ const struct verb_row verbs[N_VERBS] = {
     {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, INT_MAX, " chains"},
     {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, INT_MAX, " apply"},
     {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, " salvage"},
+    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, " dump"},
     {"series", "add", "", "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1,
      " series"},
     {"series", "list", "", "[--json]", 0, 0, " series"},
