@@ -59,7 +59,7 @@ struct dump {
 static void note_fault(struct dump *d, enum outcome outcome, uint64_t at, const char *text)
 {
     print_fault(at, text);
-    if (d->outcome >= outcome) return;
+    if (d->outcome != DUMP_GOOD) return; /* the first may be why others follow */
     d->outcome = outcome;
     d->fault_at = at;
     snprintf(d->fault, sizeof d->fault, "%s", text);
@@ -290,16 +290,16 @@ static int take_file_body(struct dump *d)
 
 static int take_run_body(struct dump *d)
 {
-    uint64_t size, log2, prediction, n, value;
+    uint64_t size, log2, prediction, conversion, n, value;
     d->n_blocks = NO_LIMIT; /* not known */
     if (!take_varint(d, "Run_Size", &size) || !take_number(d, "Log2_Block_Size", 1, &log2) ||
-        !take_number(d, "Prediction", 1, &prediction) || !take_number(d, "Conversion", 1, &value))
+        !take_number(d, "Prediction", 1, &prediction) || !take_number(d, "Conversion", 1, &conversion))
         return 0;
     if (log2 >= 14 && log2 <= 23 && size > 0) d->n_blocks = ((size - 1) >> log2) + 1;
     else fault(d, DUMP_DAMAGED, d->at - 3, "Run_Size or Log2_Block_Size is out of range");
-    if (prediction > 3) {
-        fault(d, DUMP_NEWER, d->at - 2, "Prediction %u is unknown: of a newer version",
-              (unsigned)prediction);
+    if (prediction > 3 || conversion > 2 || (conversion && prediction != 2)) {
+        fault(d, DUMP_NEWER, d->at - 2, "Prediction %u with Conversion %u is unknown: of a newer "
+              "version", (unsigned)prediction, (unsigned)conversion);
         return 0;
     }
     if (prediction == 0) return 1;
@@ -362,7 +362,7 @@ static void take_block(struct dump *d, uint64_t run, uint64_t number)
         check_crc(d, d->at - 4, "Header_CRC", field_number(bytes, 4), crc);
     }
     if (b.coding >> 5 > 2 || (b.coding >> 3 & 3) == 3 || b.prediction > 1)
-        fault(d, d->outcome == DUMP_DAMAGED ? DUMP_DAMAGED : DUMP_NEWER, d->at - 23,
+        fault(d, DUMP_NEWER, d->at - 23,
               "Coding or Prediction of the block is unknown: of a newer version");
     if (b.n_elements < 1 || b.n_elements > 1u << 22 || size > LARGEST_BLOCK) {
         fault(d, DUMP_DAMAGED, d->at - 16, "N_Elements or Payload_Size is out of range");
@@ -570,7 +570,7 @@ static int take_section(struct dump *d)
     }
     if (kind[0] >= 'A' && kind[0] <= 'Z' && memcmp(kind, "FILE", 4) != 0 &&
         memcmp(kind, "RUN ", 4) != 0 && memcmp(kind, "INDX", 4) != 0) {
-        fault(d, d->outcome == DUMP_DAMAGED ? DUMP_DAMAGED : DUMP_NEWER, start,
+        fault(d, DUMP_NEWER, start,
               "the section %.4s is unknown: of a newer version; what follows is not read", kind);
         return 0;
     }
@@ -642,18 +642,21 @@ static void take_trailer(struct dump *d)
     static const unsigned char magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     const uint64_t start = d->at;
     const unsigned char *bytes;
-    uint64_t offset, size, total, value;
+    uint64_t offset, size, total, major, value;
     uint32_t crc;
     print_heading("Trailer");
     d->crc = 0;
     if (!take_number(d, "Index_Offset", 8, &offset) || !take_number(d, "Index_Size", 8, &size) ||
-        !take_number(d, "Total_Size", 8, &total) || !take_number(d, "Format_Major", 1, &value) ||
+        !take_number(d, "Total_Size", 8, &total) || !take_number(d, "Format_Major", 1, &major) ||
         !take_number(d, "Format_Minor", 1, &value) || !take_number(d, "Reserved", 2, &value))
         return;
     crc = d->crc;
     bytes = take(d, "Trailer_CRC", 4, FIELD_BYTES);
     if (!bytes) return;
     check_crc(d, start + 28, "Trailer_CRC", field_number(bytes, 4), crc);
+    if (major != LMC_FORMAT_MAJOR || value)
+        fault(d, DUMP_NEWER, start + 24, "%s of the trailer is of another version",
+              value ? "Reserved" : "Format_Major");
     bytes = take(d, "End_Magic", 8, FIELD_BYTES);
     if (!bytes) return;
     if (memcmp(bytes, magic, sizeof magic) != 0)
