@@ -147,7 +147,7 @@ static int take_version(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
-    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
+    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
            lmc_tier_name(lmc_get_tier()));
     return CODE_OK;
 }

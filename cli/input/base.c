@@ -511,6 +511,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
     *base = NULL;
     if (code != CODE_OK) return code;
+    memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
     memset(&a, 0, sizeof a);
     a.fd = -1;
     if (S_ISREG(s->st.st_mode)) /* then it can tell more */
