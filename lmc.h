@@ -1,4 +1,4 @@
-/* lmc.h - v0.5.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v0.6.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -7,7 +7,9 @@
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   The format is described in spec/lmc-format.md; "spec 8.2" in comments is a section of it.
+ *   It writes and reads LMC files of format 1.0 (release candidate; files of 0.1 to 0.4 are read by
+ *   v0.5.0 and before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
+ *   that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -121,16 +123,17 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 5
+#define LMC_VERSION_MINOR 6
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.5.0"
+#define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
+ * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -709,7 +712,7 @@ typedef struct lmc_restore_options {
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_can_restore_in_place tells whether the files can stay where they are.
@@ -869,7 +872,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec 16) --
+/* -- salvage: what is intact in a damaged file (spec, annex C) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1179,7 +1182,7 @@ static const struct {
      "from a pipe to a pipe"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+     "another version of the LMC format: lmc 0.5 reads drafts (0.4), a newer lmc what came later"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
@@ -4044,7 +4047,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 #ifndef LMC_NO_SNAPSHOT
 /*
- * CRC-64/NVME (spec 9.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
+ * CRC-64/NVME (spec 2.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
  * the start. The kernels of all tiers give the same.
  *
  * All is as with CRC-32C (crc32c.h): a remainder of polynomials over GF(2), reflected, so that bit
@@ -19613,7 +19616,7 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 5.2): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *
@@ -20142,7 +20145,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.3, "hash"): good against
+/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
  * forgers, as identities are not. It takes several times as long as all else, so it is done only if
  * the caller asks.
  *
@@ -23656,7 +23659,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
 
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec 16). A reader, as others, whose tables come from
+/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come from
  * what was found:
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index

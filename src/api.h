@@ -61,16 +61,17 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 5
+#define LMC_VERSION_MINOR 6
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.5.0"
+#define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
+ * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -649,7 +650,7 @@ typedef struct lmc_restore_options {
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_can_restore_in_place tells whether the files can stay where they are.
@@ -809,7 +810,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec 16) --
+/* -- salvage: what is intact in a damaged file (spec, annex C) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
