@@ -8,8 +8,8 @@
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
  *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
- *   that.
+ *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is
+ *   a section of that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -1182,7 +1182,7 @@ static const struct {
      "from a pipe to a pipe"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (a draft, 0.4: lmc 0.5) or a newer one"},
+     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
