@@ -148,6 +148,7 @@ enum lmc_status {
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -499,9 +500,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. For those
- * who look for twins. */
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
+ * ARGUMENT: NONE, or no conversion. */
+LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -659,11 +660,12 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, co
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
-/* Identity of the snapshot; known after finishing. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
-                                                uint8_t identity[LMC_IDENTITY_SIZE]);
-/* Bytes handed to the sink so far. */
-LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
+typedef struct lmc_writer_info {
+    uint64_t size;                       /* bytes handed to the sink so far */
+    int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
+} lmc_writer_info;
+LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -707,12 +709,12 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
+ * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec 9.5): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
- *   lmc_can_restore_in_place tells whether the files can stay where they are.
+ *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
  *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
@@ -755,10 +757,25 @@ typedef struct lmc_reader_options {
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
-LMC_API size_t lmc_count_files(const lmc_reader *reader);
+
+/* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
+typedef struct lmc_snapshot_info {
+    size_t n_files, n_metadata;               /* 0 in a header */
+    uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
+    uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
+    uint32_t chain_depth; /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;         /* 1: it is a delta */
+    unsigned level;       /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned format_minor; /* of the version that it was written by */
+} lmc_snapshot_info;
+/* Of a damaged file, as far as that is known. */
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file; LMC_ERR_ARGUMENT if several files have one. */
+/* The file of that path; NOT_FOUND. */
+LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
+                                             size_t *file_number);
+/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
@@ -770,7 +787,6 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, ui
 LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
-LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
 LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
@@ -784,26 +800,22 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
-/* The identity of the base. Returns the number of deltas down to a snapshot without a base; 0, and
- * zeros for the identity, if this is one. */
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
-                                       uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
- * file is opened. Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
+/* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
+ * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
+ * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth);
+LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                         lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
  * length. Where many small tensors are in another order than in the base, a block may be decoded
  * for each of them, and the factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: both have files of
- * the same paths, kinds and sizes, and what predicts an element lies where the element will lie.
- * Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be; else 1.
- * (0, too, if there is no memory to find out.) */
-LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
+/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
+ * files of the same paths, kinds and sizes, and what predicts an element lies where the element
+ * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
+ * else 1. Errors: ARGUMENT, MEMORY. */
+LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
@@ -812,15 +824,17 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 /* Identity of a base; LMC_ERR_MEMORY. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
-LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion, where
- * they hold more. For listings. */
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
-                                   uint64_t size);
+/* The entry of that key; NOT_FOUND. */
+LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
+                                                 const void **value, size_t *size);
+/* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
+ * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
+                                                uint64_t offset, uint64_t size, uint64_t *encoded);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -1157,7 +1171,7 @@ static const struct {
 } lmc__statuses[] = {
     {LMC_OK, "LMC_OK", "success"},
     {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument: see the comment of the function in lmc.h"},
+     "invalid argument (NULL, contradictory or out of range): see the comment of the function in lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
      "tell what is enough"},
@@ -1175,6 +1189,8 @@ static const struct {
     {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
      "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
      "from a pipe to a pipe"},
+    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
+     "several files have a tensor of that name: name the file, too"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
@@ -10905,17 +10921,21 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 
 #ifndef LMC_NO_SNAPSHOT
 /* One loop for each conversion, so that neither asks for every element which one it is. */
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
+LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
+                                    enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
     const uint8_t *const in = (const uint8_t *)src;
     size_t i;
+    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
     if (conversion == LMC_CONVERT_F32_TO_BF16)
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else
+    else if (conversion == LMC_CONVERT_F32_TO_F16)
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+    else return LMC_ERR_ARGUMENT;
+    return LMC_OK;
 }
 #endif
 
@@ -18109,17 +18129,6 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + LMC__CHAIN_DEPTH_AT);
-    return LMC_OK;
-}
-
 /* *total += size, if the limits allow that: 1. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
 {
@@ -18135,6 +18144,29 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
     if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
+}
+
+/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i. */
+static unsigned lmc__level_of(unsigned features)
+{
+    unsigned level = 0;
+    for (; features; features >>= 1) level++;
+    return level;
+}
+
+LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+{
+    const uint8_t *const header = (const uint8_t *)src;
+    if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
+    if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
+    LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
+    memset(info, 0, sizeof *info);
+    memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    info->has_base = lmc__has_base(header);
+    info->level = lmc__level_of(lmc__get_features(header));
+    info->format_minor = header[9];
+    return LMC_OK;
 }
 
 /* The trailer of a file of `total` bytes that has an index of that place and size:
@@ -20303,7 +20335,7 @@ static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buf
  *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 n_done
- *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
  * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
@@ -20623,8 +20655,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
-    lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
-    return LMC_OK;
+    return lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
@@ -21813,25 +21844,20 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const v
 }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* Of the snapshot (spec 9.3): known when it is finished, as it is of all files. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
-                                                uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (!w || !identity || !w->is_finished) return LMC_ERR_ARGUMENT;
-    memcpy(identity, w->identity, LMC_IDENTITY_SIZE);
-    return LMC_OK;
-}
-
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). */
-LMC_API uint64_t lmc_count_written(const lmc_writer *w)
+ * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as
+ * it is of all files (spec 9.3). */
+LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
-    uint64_t pending = 0;
     size_t i;
-    if (!w) return 0;
+    if (!w || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->size = w->offset;
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
-        pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
-    return w->offset - pending;
+        info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
+    info->is_finished = w->is_finished;
+    if (w->is_finished) memcpy(info->identity, w->identity, LMC_IDENTITY_SIZE);
+    return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -22747,6 +22773,7 @@ struct lmc_reader {
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
+    unsigned format_minor;
     /* what the file may use; all, if its header is lost */
     unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
@@ -22824,6 +22851,7 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->format_minor = header[9];
     r->features = lmc__get_features(header);
 }
 
@@ -22901,11 +22929,38 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.listing.n_files : 0; }
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+{
+    if (!r || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->n_files = r->tables.listing.n_files;
+    info->n_metadata = r->tables.n_metadata;
+    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
+    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    info->chain_depth = r->chain_depth;
+    info->has_base = r->chain_depth != 0;
+    info->level = lmc__level_of(r->features);
+    info->format_minor = r->format_minor;
+    return LMC_OK;
+}
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
+}
+
+/* Linear in the number of files. */
+LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *path,
+                                             size_t *file_number)
+{
+    size_t i;
+    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < r->tables.listing.n_files; i++)
+        if (strcmp(path, lmc__file_at(r, i)->file.path) == 0) {
+            *file_number = i;
+            return LMC_OK;
+        }
+    return LMC_ERR_NOT_FOUND;
 }
 
 /* Linear in the number of tensors. */
@@ -22920,7 +22975,7 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
             if (strcmp(name, f->tensors[j].name) != 0) continue;
-            if (found) return LMC_ERR_ARGUMENT;
+            if (found) return LMC_ERR_AMBIGUOUS;
             found = &f->tensors[j];
             where = i;
         }
@@ -23182,7 +23237,7 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 {
     lmc_base base;
-    base.n_files = lmc_count_files(reader);
+    base.n_files = reader ? reader->tables.listing.n_files : 0;
     base.get_file = lmc__get_reader_file;
     base.read = lmc__read_as_base;
     base.user = reader;
@@ -23226,19 +23281,6 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
-LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->tables.identity, LMC_IDENTITY_SIZE);
-}
-
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
-    return r ? r->chain_depth : 0;
-}
-
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
-
 /* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
@@ -23253,18 +23295,54 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
     return LMC_OK;
 }
 
+typedef struct lmc__key_search {
+    const lmc__tables *tables;
+    const char *key;
+} lmc__key_search;
+
+static int lmc__is_key_before(const void *context, size_t i)
+{
+    const lmc__key_search *const s = (const lmc__key_search *)context;
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
+    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
+}
+
+/* Keys ascend, and none has a NUL (index.h). */
+LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                 const void **value, size_t *size)
+{
+    lmc__key_search search;
+    const char *found_key;
+    const void *found;
+    size_t found_size;
+    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
+    search.tables = &r->tables;
+    search.key = key;
+    LMC__TRY(lmc_get_metadata(
+        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
+        &found, &found_size));
+    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
+    *value = found;
+    *size = found_size;
+    return LMC_OK;
+}
+
 /* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
  * that add up. */
-LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
-                                             uint64_t offset, uint64_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
+                                                          uint64_t offset, uint64_t size,
+                                                          uint64_t *encoded)
 {
     const lmc__listed_file *f;
-    uint64_t encoded = 0;
+    uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !r->is_complete) return 0;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
     f = lmc__file_at(r, file_number);
-    if (offset >= f->file.size) return 0;
-    size = lmc__min64(size, f->file.size - offset);
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
         const lmc__run *run = &lmc__run_at(r, number)->run;
@@ -23277,14 +23355,15 @@ LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_nu
                        behind = last * run->block_size + last_size - (at + n);
         /* all of the blocks, less what lies before and behind in the first and the last of them, in
          * proportion */
-        encoded += block_at[last + 1] - block_at[first];
-        encoded -= (block_at[first + 1] - block_at[first]) * before /
+        sum += block_at[last + 1] - block_at[first];
+        sum -= (block_at[first + 1] - block_at[first]) * before /
                    lmc__min64(run->block_size, run->size - first * run->block_size);
-        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
     }
-    return encoded;
+    *encoded = sum;
+    return LMC_OK;
 }
 
 /* == snapshot/in_place.h ======================================================================= */
@@ -23360,18 +23439,21 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
  * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r,
+                                                                  int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
+    enum lmc_status status = LMC_OK;
     lmc__buffer items;
     size_t i, j;
     uint32_t k;
-    int can = r && r->chain_depth != 0 && r->is_complete;
-    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
-    if (can && base) {
-        can = base->n_files == r->tables.listing.n_files &&
-              lmc__sort_base_files(base, &items) == LMC_OK;
-    }
+    int can;
+    if (!r || !result) return LMC_ERR_ARGUMENT;
+    can = r->chain_depth != 0 && r->is_complete &&
+          (!base || base->n_files == r->tables.listing.n_files);
+    lmc__init_buffer(&items, r->options.alloc_user);
+    if (can && base) status = lmc__sort_base_files(base, &items);
+    can = can && status == LMC_OK;
     for (i = 0; can && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *f = lmc__file_at(r, i);
         const lmc__stream *stream = lmc__stream_of(r, f);
@@ -23386,7 +23468,8 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
         }
     }
     lmc__free_buffer(&items);
-    return can;
+    if (status == LMC_OK) *result = can;
+    return status;
 }
 
 /* == snapshot/requantise.h ===================================================================== */
@@ -23589,7 +23672,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= lmc_count_files(r) || !t ||
+    if (!quantizer || !r || r->options.salvage || file_number >= r->tables.listing.n_files || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -26137,7 +26220,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     source = lmc_make_memory_source(memory);
     LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
     *file = lmc_get_file(*reader, 0);
-    if (lmc_count_files(*reader) == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    if ((*reader)->tables.listing.n_files == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_free_reader(*reader);
     return LMC_ERR_UNSUPPORTED;
 }

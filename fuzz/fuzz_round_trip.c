@@ -83,8 +83,9 @@ static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
     if (of->size == 2 * t->size && t->size % 2 == 0 && how != 3) {
         twin->conversion = how == 1 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_F32_TO_F16;
         if (fuzz_bits(&p, 1))
-            lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
-                        twin->conversion);
+            if (lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
+                        twin->conversion) != LMC_OK)
+                abort();
     } else if (of->size == t->size) {
         if (fuzz_bits(&p, 1)) memcpy(f->data + t->offset, f->data + of->offset, (size_t)t->size);
     } else return;
@@ -248,6 +249,7 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
 {
     static const char *const keys[] = {"a", "aa", "b"};
     lmc_writer *writer = NULL;
+    lmc_writer_info info;
     lmc_sink sink;
     enum lmc_status status;
     size_t i, at, n;
@@ -273,7 +275,8 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
     for (i = 0; i < n_metadata && status == LMC_OK; i++)
         status = lmc_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
     if (status == LMC_OK) status = lmc_finish_writer(writer);
-    if (status == LMC_OK) status = lmc_get_writer_identity(writer, identity);
+    if (status == LMC_OK) status = lmc_writer_get_info(writer, &info);
+    if (status == LMC_OK) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
     if (status != LMC_OK && writer)
         FUZZ_CHECK(lmc_finish_writer(writer) == status || status == LMC_ERR_ARGUMENT);
     lmc_free_writer(writer);

@@ -197,7 +197,7 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
     size_t i, j;
     uint32_t random = io->seed | 1;
     const int fails = io->fail_alloc || io->fail_read;
-    for (i = 0; i < lmc_count_files(reader) && i < IO_MOST_FILES; i++) {
+    for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
         const lmc_file *const file = lmc_get_file(reader, i);
         uint8_t *all, *part;
         enum lmc_status status;
@@ -320,9 +320,9 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     opened_as = lmc_open_reader(&reader, &source, &options);
     if (opened_as == LMC_OK) {
         read_as = io_check_reader(reader, restored_as == LMC_OK ? restored : NULL, io);
-        lmc_get_identity(reader, other);
+        fuzz_identity(reader, other);
         if (restored_as == LMC_OK) FUZZ_CHECK(memcmp(identity, other, LMC_IDENTITY_SIZE) == 0);
-        (void)lmc_can_restore_in_place(reader);
+        (void)fuzz_can_restore_in_place(reader);
     }
     /* of a damaged base, a reader reads what no block makes use of */
     if (!fails && restored_as == LMC_OK) {
@@ -352,8 +352,10 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     const lmc_tensor *found;
     const char *key;
     const void *value;
-    uint8_t byte, identity[LMC_IDENTITY_SIZE];
-    uint32_t depth;
+    uint8_t byte;
+    lmc_snapshot_info info;
+    uint64_t encoded;
+    int can;
     size_t n;
     unsigned i;
     memset(&restore, 0, sizeof restore);
@@ -389,20 +391,20 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     base = lmc_make_reader_base(NULL);
     base.n_files = 1; /* which is not there */
     FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_read_header(NULL, identity, &depth) == LMC_ERR_ARGUMENT &&
-               lmc_read_header(data, NULL, &depth) == LMC_ERR_ARGUMENT &&
-               lmc_read_header(data, identity, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_count_files(NULL) == 0 && lmc_get_file(NULL, 0) == NULL &&
-               lmc_count_metadata(NULL) == 0 && lmc_count_encoded(NULL, 0, 0, 1) == 0);
-    FUZZ_CHECK(!lmc_can_restore_in_place(NULL) && lmc_get_base_identity(NULL, identity) == 0);
-    lmc_get_identity(NULL, identity);
+    FUZZ_CHECK(lmc_header_parse(NULL, 1, &info) == LMC_ERR_ARGUMENT &&
+               lmc_header_parse(NULL, 0, &info) == LMC_ERR_NOT_LMC &&
+               lmc_header_parse(data, size, NULL) == LMC_ERR_ARGUMENT &&
+               lmc_reader_get_info(NULL, &info) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_get_file(NULL, 0) == NULL &&
+               lmc_reader_encoded_size(NULL, 0, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
+               lmc_reader_can_restore_in_place(NULL, &can) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL &&
                lmc_find_dtype(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
                lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_workspace_size(0) == 0 &&
                lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
     file = io_open(data, size, 0, 0);
     if (lmc_open_reader(&reader, &source, NULL) == LMC_OK) {
-        const size_t n_files = lmc_count_files(reader);
+        const size_t n_files = fuzz_info(reader).n_files;
         FUZZ_CHECK(lmc_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT &&
                    lmc_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
                    lmc_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT &&
@@ -433,9 +435,12 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                    base.read(base.user, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT &&
                    base.read(base.user, 0, lmc_get_file(reader, 0)->size, &byte, 1) ==
                        LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_count_encoded(reader, n_files, 0, 1) == 0);
-        lmc_get_identity(reader, NULL);
-        (void)lmc_get_base_identity(reader, NULL);
+        FUZZ_CHECK(lmc_reader_encoded_size(reader, n_files, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_get_info(reader, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_can_restore_in_place(reader, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_file(reader, NULL, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_file(reader, "", NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_metadata(reader, NULL, &value, &n) == LMC_ERR_ARGUMENT);
         lmc_free_reader(reader);
     }
 }

@@ -179,9 +179,9 @@ static void put_tensor(lmc_memory *text, const lmc_tensor *t)
 static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r,
                     const uint8_t *identity)
 {
-    uint8_t again[LMC_IDENTITY_SIZE];
-    lmc_get_identity(reader, again);
-    if (memcmp(again, identity, sizeof again) != 0 || lmc_count_files(reader) != r->n)
+    lmc_snapshot_info info;
+    if (lmc_reader_get_info(reader, &info) != LMC_OK ||
+        memcmp(info.identity, identity, LMC_IDENTITY_SIZE) != 0 || info.n_files != r->n)
         return FLAT_DIFFERS;
     put(text, identity, LMC_IDENTITY_SIZE);
     put_number(text, r->n);
@@ -210,7 +210,7 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
         put_number(text, file->n_tensors);
         for (size_t k = 0; k < file->n_tensors; k++) put_tensor(text, &file->tensors[k]);
     }
-    for (size_t i = 0; i < lmc_count_metadata(reader); i++) {
+    for (size_t i = 0; i < info.n_metadata; i++) {
         const char *key;
         const void *value;
         size_t size;

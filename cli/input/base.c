@@ -184,7 +184,7 @@ int identify_base(struct base *b, const struct common *o)
     if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
     if (b->is_archive) {
         code = read_archive_index(&b->archive, NULL);
-        if (code == CODE_OK) lmc_get_identity(b->archive.reader, b->identity);
+        if (code == CODE_OK) snapshot_identity(b->archive.reader, b->identity);
     } else {
         forget_base_files(b); /* of an attempt for the input before this one */
         if (stat(b->name, &st) != 0)
@@ -287,7 +287,7 @@ int prepare_base(struct base *b, const struct common *o)
         b->below = own;
         b->is_visited = 0;
         b->by_reader = lmc_make_reader_base(b->archive.reader);
-        b->source.n_files = lmc_count_files(b->archive.reader);
+        b->source.n_files = snapshot_info(b->archive.reader).n_files;
         b->source.get_file = get_archive_file;
         b->source.read = read_archive_file;
         b->source.user = b;
@@ -329,7 +329,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||
-        lmc_read_header(s->head, a.wanted, &a.chain_depth) != LMC_OK)
+        parse_header(s->head, s->head_size, a.wanted, &a.chain_depth) != 0)
         a.chain_depth = 0; /* what is wrong is found again when it is restored */
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);

@@ -58,10 +58,10 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
  * not tell. */
 static int check_identity(const struct archive *a, const lmc_writer *writer)
 {
-    uint8_t read[LMC_IDENTITY_SIZE], written[LMC_IDENTITY_SIZE];
-    lmc_get_identity(a->reader, read);
-    if (lmc_get_writer_identity(writer, written) == LMC_OK &&
-        memcmp(read, written, sizeof read) == 0)
+    lmc_snapshot_info read = snapshot_info(a->reader);
+    lmc_writer_info written;
+    if (lmc_writer_get_info(writer, &written) == LMC_OK && written.is_finished &&
+        memcmp(read.identity, written.identity, LMC_IDENTITY_SIZE) == 0)
         return CODE_OK;
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }

@@ -50,7 +50,7 @@ static int rewrite_begin(void *user, const lmc_file *file, size_t number)
     if (number > 0) w->n_before += lmc_get_file(w->delta->reader, number - 1)->size;
     w->file_number = number;
     if (w->n_handed < w->n_before) w->n_handed = w->n_before;
-    return number >= lmc_count_files(w->delta->reader);
+    return number >= snapshot_info(w->delta->reader).n_files;
 }
 
 static int rewrite_bytes(void *user, const void *data, size_t size)
@@ -126,7 +126,7 @@ int apply_in_place(struct apply *a, struct archive *delta, struct journal *j, in
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
     if (code == CODE_OK)
-        code = is_resumed ? recover_journal(j, a->header, lmc_count_files(delta->reader))
+        code = is_resumed ? recover_journal(j, a->header, snapshot_info(delta->reader).n_files)
                           : describe_delta(j, delta, total);
     if (code != CODE_OK) return worse(code, close_place(&writing));
     if (is_resumed && a->o->verbosity > 0)

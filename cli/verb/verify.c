@@ -219,7 +219,7 @@ static void read_node(struct verification *v, struct node *node)
     int code = open_archive_file(&a, node->name, v->o);
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        lmc_get_identity(a.reader, node->identity);
+        snapshot_identity(a.reader, node->identity);
         memcpy(node->wanted, a.wanted, LMC_IDENTITY_SIZE);
         node->chain_depth = a.chain_depth;
         node->is_readable = 1;
@@ -356,7 +356,7 @@ static void verify_below(struct verification *v, const struct node *node, const 
             close_stage(stage);
             return;
         }
-        own.n_files = lmc_count_files(stage->archive.reader);
+        own.n_files = snapshot_info(stage->archive.reader).n_files;
         own.get_file = stage_get_file;
         own.read = stage_read;
         own.user = stage;
