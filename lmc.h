@@ -142,13 +142,14 @@ enum lmc_status {
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* the caller's read callback failed */
-    LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
+    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
+    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -226,6 +227,15 @@ typedef struct lmc_parallel {
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
+
+/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
+ * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
+ * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+typedef struct lmc_source {
+    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+    uint64_t size; /* bytes */
+} lmc_source;
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
@@ -350,13 +360,6 @@ typedef struct lmc_loss {
 typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a tensor, wherever the caller has them. */
-typedef struct lmc_elements {
-    enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
-    void *user;
-    uint64_t size; /* bytes */
-} lmc_elements;
-
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
@@ -366,7 +369,7 @@ typedef struct lmc_quantizer_options {
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
     double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_elements second_elements; /* of a first moment: the second moment of the same parameters; or
+    lmc_source second_elements;   /* of a first moment: the second moment of the same parameters; or
                                      all zero */
     const lmc_quantizer *second;  /* the quantiser of that, or NULL: it stays as it is */
     unsigned generation;          /* of the elements: 0, unless they were quantised before */
@@ -378,7 +381,7 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
                                           const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
@@ -459,8 +462,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
- * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
+ * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -522,19 +525,13 @@ typedef struct lmc_file {
 /* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
-    int (*write)(void *user, const void *data, size_t size); /* append all of it */
+    enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
     void *user;
 } lmc_sink;
 
-typedef struct lmc_source {
-    int (*read_at)(void *user, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
-    void *user;
-    uint64_t size; /* of the LMC file */
-} lmc_source;
-
 /* Reads up to size bytes (at least 1 unless the stream ends: then 0) into dst; *got: how many. */
 typedef struct lmc_stream {
-    int (*read)(void *user, void *dst, size_t size, size_t *got);
+    enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
     void *user;
 } lmc_stream;
 
@@ -557,7 +554,7 @@ typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
     const lmc_file *(*get_file)(void *user, size_t file_number);
-    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
+    /* Reads all of it. Errors: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -602,13 +599,16 @@ typedef struct lmc_writer_options {
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    void *read_back_user;
+    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
      * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
      * some 0.3 GB/s. */
     int content_hashes;
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far. What is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_writer_options;
 
 /* Memory:
@@ -684,11 +684,11 @@ typedef struct lmc_restore_options {
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
     /* The path was checked: relative, no "..". */
-    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
-    int (*write)(void *user, const void *data, size_t size);
+    enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
-    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
      * caller's thread, never beside write(). */
@@ -699,6 +699,8 @@ typedef struct lmc_restore_options {
                          write() gets the rest */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
+    /* As that of a writer: bytes of files that were decoded so far. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -1191,6 +1193,7 @@ static const struct {
      "from a pipe to a pipe"},
     {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
      "several files have a tensor of that name: name the file, too"},
+    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
@@ -15766,7 +15769,7 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
-    lmc_elements elements;
+    lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
     /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
@@ -15793,11 +15796,11 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     const lmc_quantizer_options *const o = f->options;
     const lmc__quant_params *const q = &f->q->params;
     const size_t size = n * q->width;
-    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
+    LMC__TRY(f->elements.read_at(f->elements.user, first * q->width, f->chunk, size));
     f->x = lmc__widen(f->wide, f->chunk, n, q->width);
     f->s = NULL;
     if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(o->second_elements.read(o->second_elements.user, first * q->width, f->second, size));
+    LMC__TRY(o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
@@ -16664,7 +16667,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
-    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
+    LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
                               f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
@@ -16697,7 +16700,7 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
     /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
      * 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
@@ -16797,7 +16800,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 
 /* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
  * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
+static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                               const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
@@ -16809,7 +16812,7 @@ static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
-    if (!o->second_elements.read) return LMC_OK;
+    if (!o->second_elements.read_at) return LMC_OK;
     if (o->second_elements.size != elements->size ||
         (second && (second->n != elements->size / width || second->params.width != width ||
                     second->params.is_predicted)))
@@ -16831,14 +16834,14 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
 LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
-                                                    const lmc_elements *elements,
+                                                    const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !elements || !elements->read || !options) return LMC_ERR_ARGUMENT;
+    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_fit_options(elements, options));
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
@@ -18254,14 +18257,19 @@ typedef struct lmc__coder {
     lmc_sink sink;
     /* of the other out */
     lmc__buffer parts;
-    int write_failed;
+    enum lmc_status write_status;
     lmc_stream stream;
     /* what is wanted of the stream: read_size bytes, of which read_got are there */
     uint8_t *read_to;
     size_t read_size, read_got;
     /* the most that is read beside one wave */
     size_t read_portion;
-    int read_failed, ended;
+    enum lmc_status read_status;
+    int ended;
+    /* or NULL; bytes of files so far */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *progress_user;
+    uint64_t done;
 } lmc__coder;
 
 /* See lmc__visit_buffer. */
@@ -18407,8 +18415,8 @@ static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
     size_t i;
-    for (i = 0; i < c->parts.size / sizeof *part && !c->write_failed; i++)
-        c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
+    for (i = 0; i < c->parts.size / sizeof *part && c->write_status == LMC_OK; i++)
+        c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
 /* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
@@ -18416,12 +18424,12 @@ static void lmc__write_parts(lmc__coder *c)
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
-    while (c->read_got < end && !c->ended && !c->read_failed) {
+    while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
-        c->read_failed =
-            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 ||
-            n > end - c->read_got;
-        if (c->read_failed) break;
+        c->read_status =
+            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n);
+        if (c->read_status == LMC_OK && n > end - c->read_got) c->read_status = LMC_ERR_READ;
+        if (c->read_status != LMC_OK) break;
         c->ended = n == 0;
         c->read_got += n;
     }
@@ -18449,9 +18457,9 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     c->parts.size = 0;
     c->n_jobs = 0;
     c->base.size = 0;
-    if (c->write_failed) return LMC_ERR_WRITE;
+    LMC__TRY(c->write_status);
     LMC__TRY(lmc__jobs_status(c, n));
-    return c->read_failed ? LMC_ERR_READ : LMC_OK;
+    return c->read_status;
 }
 
 /* Writes what is still to be written, now, by the caller's thread. */
@@ -18459,7 +18467,14 @@ static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
     c->parts.size = 0;
-    return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
+    return c->write_status;
+}
+
+/* So many bytes more are done. Called by the caller's thread, between steps. */
+static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
+{
+    c->done += size;
+    return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
 /* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
@@ -20807,7 +20822,7 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
     const lmc__planner *const p = (const lmc__planner *)user;
     const uint64_t end = offset + size;
     size_t i = lmc__find_quantized(p, file_number, offset);
-    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    LMC__TRY(p->options->read_back(p->options->user, file_number, offset, dst, size));
     for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
         const lmc__range *const r = &lmc__quantized_at(p, i)->range;
         const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
@@ -21286,6 +21301,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
+    uint64_t size = 0;
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
@@ -21305,11 +21321,12 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
+        size += job->src_size;
     }
     w->contents.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
-    return LMC_OK;
+    return lmc__report_progress(c, size);
 }
 
 /* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
@@ -21453,7 +21470,7 @@ static enum lmc_status lmc__stream_header(lmc_writer *w)
     lmc__read_portion(c);
     w->carry.size += c->read_got;
     lmc__want(c, NULL, 0, 0);
-    if (c->read_failed) return LMC_ERR_READ;
+    LMC__TRY(c->read_status);
     return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
 }
 
@@ -21495,8 +21512,9 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     for (;;) {
         lmc__buffer *next = &c->in[number ^= 1];
         lmc__read_portion(c); /* the first, or what no step has read */
-        while (c->read_got < c->read_size && !c->ended && !c->read_failed) lmc__read_portion(c);
-        if (c->read_failed) return LMC_ERR_READ;
+        while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
+            lmc__read_portion(c);
+        LMC__TRY(c->read_status);
         left -= c->read_got;
         size = rest + c->read_got;
         if (size == 0 || (is_unknown && size < span)) break;
@@ -21551,7 +21569,7 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 {
     if (size == 0) return LMC_OK;
     LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
     w->offset += size;
     return LMC_OK;
 }
@@ -21619,6 +21637,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
+    w->coder.progress = options->progress;
+    w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;
@@ -21966,7 +21986,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
     lmc__begin_hashes(&r->hasher, file);
-    return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+    return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
@@ -21977,7 +21997,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
 /* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
@@ -22023,6 +22043,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
+    const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
@@ -22043,7 +22064,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (c->parallel) c->out_number ^= 1;
     else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
-    return LMC_OK;
+    return lmc__report_progress(c, size_of_wave);
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
@@ -22424,6 +22445,8 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_snapshot_task;
+    r->coder.progress = options->progress;
+    r->coder.progress_user = options->user;
     lmc__init_listing(&r->listing, options->alloc_user);
     lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
@@ -22821,11 +22844,10 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->base[1], alloc_user);
 }
 
-/* All of it, or LMC_ERR_READ. Not called for no bytes. */
+/* All of it. The callback is not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
-                                                                                  : LMC_ERR_READ;
+    return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -25794,7 +25816,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
         lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
                   SIZE_MAX / 2);
         lmc__read_portion(c);
-        if (c->read_failed) return LMC_ERR_READ;
+        LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
             lmc__snapshot_job *job;
@@ -25887,12 +25909,12 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
  * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
  * point to it. While a sink writes, data may move, so it must not be read by another thread.
  *
- * Like all callbacks, these return 0 for success; what failed is told by whoever calls them. */
+ * A sink that cannot grow is LMC_ERR_MEMORY. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
  * call, so that both grow by the same rule. If there is no memory, what was written before is still
  * there. */
-static int lmc__write_memory(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
     lmc__buffer b;
@@ -25905,28 +25927,28 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
-    return status != LMC_OK;
+    return status;
 }
 
 /* All of it, or it fails. */
-static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
-    if (offset > m->size || size > m->size - offset) return 1;
+    if (offset > m->size || size > m->size - offset) return LMC_ERR_READ;
     memcpy(dst, m->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
 /* What is left from position on; a position beyond the end is the caller's mistake, and an
  * error. */
-static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
-    if (m->position > m->size) return 1;
+    if (m->position > m->size) return LMC_ERR_READ;
     *got = lmc__min(size, m->size - m->position);
     if (*got) memcpy(dst, m->data + m->position, *got);
     m->position += *got;
-    return 0;
+    return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
@@ -25967,20 +25989,20 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
 /* == snapshot/stdio.h ========================================================================== */
 
 /* Files of the C library (LMC_NO_STDIO leaves them out) and file descriptors (LMC_POSIX) as sinks,
- * streams and sources. All return 0 for success, as callbacks do. */
+ * streams and sources. */
 #ifndef LMC_NO_STDIO
-static int lmc__write_stdio(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_stdio(void *user, const void *data, size_t size)
 {
-    return size != 0 && fwrite(data, 1, size, (FILE *)user) != size;
+    return size == 0 || fwrite(data, 1, size, (FILE *)user) == size ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
 {
     *got = fread(dst, 1, size, (FILE *)user);
-    return *got == 0 && ferror((FILE *)user) != 0;
+    return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32
@@ -25990,10 +26012,12 @@ static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 #endif
 }
 
-static int lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     FILE *const file = (FILE *)user;
-    return lmc__seek_stdio(file, offset, SEEK_SET) != 0 || fread(dst, 1, size, file) != size;
+    return lmc__seek_stdio(file, offset, SEEK_SET) == 0 && fread(dst, 1, size, file) == size
+               ? LMC_OK
+               : LMC_ERR_READ;
 }
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
@@ -26039,38 +26063,38 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
 /* A write or read may do a part, or be interrupted by a signal: both go on. */
-static int lmc__write_fd(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
     while (size != 0) {
         const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return 1;
+        if (n <= 0) return LMC_ERR_WRITE;
         from += n;
         size -= (size_t)n;
     }
-    return 0;
+    return LMC_OK;
 }
 
-static int lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
 {
     ssize_t n;
     do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
     while (n < 0 && errno == EINTR);
     *got = n < 0 ? 0 : (size_t)n;
-    return n < 0;
+    return n < 0 ? LMC_ERR_READ : LMC_OK;
 }
 
-static int lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     uint8_t *to = (uint8_t *)dst;
     size_t got;
     if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
         lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
-        return 1;
+        return LMC_ERR_READ;
     for (; size != 0; to += got, size -= got)
-        if (lmc__read_fd(user, to, size, &got) != 0 || got == 0) return 1;
-    return 0;
+        if (lmc__read_fd(user, to, size, &got) != LMC_OK || got == 0) return LMC_ERR_READ;
+    return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
@@ -26118,13 +26142,13 @@ typedef struct lmc__fixed_sink {
 } lmc__fixed_sink;
 
 #ifndef LMC_NO_ENCODER
-static int lmc__write_fixed(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t size)
 {
     lmc__fixed_sink *const f = (lmc__fixed_sink *)user;
-    if (size > f->cap - f->size) return 1;
+    if (size > f->cap - f->size) return LMC_ERR_DST_TOO_SMALL;
     if (size) memcpy(f->data + f->size, data, size);
     f->size += size;
-    return 0;
+    return LMC_OK;
 }
 
 /* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
@@ -26195,7 +26219,6 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
     status = lmc__compress_to(&sink, src, size, dtype, options);
-    if (status == LMC_ERR_WRITE) return LMC_ERR_DST_TOO_SMALL;
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -26339,10 +26362,10 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
 }
 #endif
 
-static int lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
+static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
     (void)user;
-    return file_number != 0 || file->kind != LMC_FILE_REGULAR;
+    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_UNSUPPORTED;
 }
 
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,

@@ -19,15 +19,15 @@ typedef struct split_file {
 
 static fuzz_guard input_guard;
 
-static int read_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     split_file *const f = (split_file *)user;
     const uint64_t missing = f->size - f->present;
     FUZZ_CHECK(offset <= f->size && size <= f->size - offset); /* a reader never asks for more */
-    if (f->reads++ == f->fail_at) return 1;
-    if (offset + size > HEADER && offset < HEADER + missing) return 1;
+    if (f->reads++ == f->fail_at) return LMC_ERR_READ;
+    if (offset + size > HEADER && offset < HEADER + missing) return LMC_ERR_READ;
     memcpy(dst, f->data + (offset >= HEADER ? offset - missing : offset), size);
-    return 0;
+    return LMC_OK;
 }
 
 static volatile size_t sink; /* so that all of it is read */

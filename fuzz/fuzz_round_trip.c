@@ -97,9 +97,9 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     lmc_tensor *const t = &f->tensors[number];
     made_tensor *const made = &f->made[number];
     lmc_quantizer_options options;
-    lmc_elements elements;
+    lmc_source elements;
     memset(&options, 0, sizeof options);
-    elements.read = read_elements;
+    elements.read_at = read_elements;
     elements.user = f->data + t->offset;
     elements.size = t->size;
     options.dtype = lmc_find_dtype(t->dtype);
@@ -116,7 +116,7 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     }
     if (lmc_fit_quantizer(&made->quantizer, &elements, &options) != LMC_OK) return;
     t->quantizer = made->quantizer;
-    if (options.second_elements.read) {
+    if (options.second_elements.read_at) {
         made->second = f->data + of->offset;
         made->twin.file_number = 0; /* set by the caller */
         made->twin.offset = of->offset;
@@ -233,12 +233,12 @@ typedef struct failing_sink {
     int failed;
 } failing_sink;
 
-static int write_sink(void *user, const void *data, size_t size)
+static enum lmc_status write_sink(void *user, const void *data, size_t size)
 {
     failing_sink *const s = (failing_sink *)user;
     if (++s->calls == s->fail_at) {
         s->failed = 1;
-        return 1;
+        return LMC_ERR_WRITE;
     }
     return s->sink.write(s->sink.user, data, size);
 }
@@ -335,7 +335,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (own) {
         options.read_back = read_written;
-        options.read_back_user = &now;
+        options.user = &now;
     }
     to.sink = lmc_make_memory_sink(&memory);
     to.calls = 0;

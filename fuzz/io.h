@@ -59,26 +59,26 @@ static inline int io_fails(io_file *f)
     return fails;
 }
 
-static inline int io_read_at(void *user, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status io_read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     io_file *const f = (io_file *)user;
-    if (io_fails(f)) return 1;
+    if (io_fails(f)) return LMC_ERR_READ;
     FUZZ_CHECK(offset <= f->size && size <= f->size - offset);
     if (size) memcpy(dst, f->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
-static inline int io_read(void *user, void *dst, size_t size, size_t *got)
+static inline enum lmc_status io_read(void *user, void *dst, size_t size, size_t *got)
 {
     io_file *const f = (io_file *)user;
     size_t n = f->size - f->at;
-    if (io_fails(f)) return 1;
+    if (io_fails(f)) return LMC_ERR_READ;
     if (n > size) n = size;
     if (f->piece && n > f->piece) n = f->piece;
     if (n) memcpy(dst, f->data + f->at, n);
     f->at += n;
     *got = n;
-    return 0;
+    return LMC_OK;
 }
 
 static inline io_file io_open(const uint8_t *data, size_t size, unsigned piece, unsigned fail_at)
@@ -115,7 +115,7 @@ typedef struct io_target {
     uint64_t n_written;
 } io_target;
 
-static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status io_begin_file(void *user, const lmc_file *file, size_t number)
 {
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(!t->in_file && (t->in_place || number == t->n_files) && file->path[0] != '/' &&
@@ -124,46 +124,46 @@ static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
         const size_t size = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
         /* unknown: io_end_file will see */
         if (number >= t->n_files || (file->size != LMC_UNKNOWN_SIZE && file->size != size))
-            return 1;
+            return LMC_ERR_WRITE;
         t->position = size < t->skip ? size : t->skip;
         t->skip -= t->position;
         t->position += t->starts[number];
     } else {
-        if (t->n_files == IO_MOST_FILES) return 1;
+        if (t->n_files == IO_MOST_FILES) return LMC_ERR_WRITE;
         t->starts[t->n_files++] = t->size;
         t->starts[t->n_files] = t->size;
     }
     t->in_file = 1;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int io_write(void *user, const void *data, size_t size)
+static inline enum lmc_status io_write(void *user, const void *data, size_t size)
 {
     io_target *const t = (io_target *)user;
     size_t *const at = t->in_place ? &t->position : &t->size;
     FUZZ_CHECK(t->in_file && size != 0);
     if (++t->calls == t->fail_at) {
         t->failed = 1;
-        return 1;
+        return LMC_ERR_WRITE;
     }
-    if (size > t->cap - *at) return 1;
+    if (size > t->cap - *at) return LMC_ERR_WRITE;
     memcpy(t->data + *at, data, size);
     *at += size;
     t->n_written += size;
     if (!t->in_place) t->starts[t->n_files] = t->size;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int io_end_file(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status io_end_file(void *user, const lmc_file *file, size_t number)
 {
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(t->in_file);
-    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return 1;
+    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return LMC_ERR_WRITE;
     if (!t->in_place)
         FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] &&
                    file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));
     t->in_file = 0;
-    return 0;
+    return LMC_OK;
 }
 
 static inline enum lmc_status io_read_back(void *user, size_t number, uint64_t offset, void *dst,

@@ -112,23 +112,25 @@ struct restored {
     size_t n;
 };
 
-static int begin_file(void *user, const lmc_file *file, size_t number)
+static enum lmc_status begin_file(void *user, const lmc_file *file, size_t number)
 {
     (void)file;
-    return number != ((struct restored *)user)->n || number >= MAX_FILES;
+    return number == ((struct restored *)user)->n && number < MAX_FILES ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int write_bytes(void *user, const void *data, size_t size)
+static enum lmc_status write_bytes(void *user, const void *data, size_t size)
 {
     struct restored *r = (struct restored *)user;
     lmc_sink sink = lmc_make_memory_sink(&r->files[r->n]);
     return sink.write(sink.user, data, size);
 }
 
-static int end_file(void *user, const lmc_file *file, size_t number)
+static enum lmc_status end_file(void *user, const lmc_file *file, size_t number)
 {
     (void)number;
-    return file->size != ((struct restored *)user)->files[((struct restored *)user)->n++].size;
+    return file->size == ((struct restored *)user)->files[((struct restored *)user)->n++].size
+               ? LMC_OK
+               : LMC_ERR_WRITE;
 }
 
 static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)

@@ -82,13 +82,14 @@ enum lmc_status {
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* the caller's read callback failed */
-    LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
+    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
+    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -166,6 +167,15 @@ typedef struct lmc_parallel {
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
+
+/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
+ * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
+ * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+typedef struct lmc_source {
+    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+    uint64_t size; /* bytes */
+} lmc_source;
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
@@ -290,13 +300,6 @@ typedef struct lmc_loss {
 typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a tensor, wherever the caller has them. */
-typedef struct lmc_elements {
-    enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
-    void *user;
-    uint64_t size; /* bytes */
-} lmc_elements;
-
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
@@ -306,7 +309,7 @@ typedef struct lmc_quantizer_options {
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
     double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_elements second_elements; /* of a first moment: the second moment of the same parameters; or
+    lmc_source second_elements;   /* of a first moment: the second moment of the same parameters; or
                                      all zero */
     const lmc_quantizer *second;  /* the quantiser of that, or NULL: it stays as it is */
     unsigned generation;          /* of the elements: 0, unless they were quantised before */
@@ -318,7 +321,7 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
                                           const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
@@ -399,8 +402,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
- * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
+ * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -462,19 +465,13 @@ typedef struct lmc_file {
 /* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
-    int (*write)(void *user, const void *data, size_t size); /* append all of it */
+    enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
     void *user;
 } lmc_sink;
 
-typedef struct lmc_source {
-    int (*read_at)(void *user, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
-    void *user;
-    uint64_t size; /* of the LMC file */
-} lmc_source;
-
 /* Reads up to size bytes (at least 1 unless the stream ends: then 0) into dst; *got: how many. */
 typedef struct lmc_stream {
-    int (*read)(void *user, void *dst, size_t size, size_t *got);
+    enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
     void *user;
 } lmc_stream;
 
@@ -497,7 +494,7 @@ typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
     const lmc_file *(*get_file)(void *user, size_t file_number);
-    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
+    /* Reads all of it. Errors: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -542,13 +539,16 @@ typedef struct lmc_writer_options {
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    void *read_back_user;
+    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
      * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
      * some 0.3 GB/s. */
     int content_hashes;
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far. What is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_writer_options;
 
 /* Memory:
@@ -624,11 +624,11 @@ typedef struct lmc_restore_options {
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
     /* The path was checked: relative, no "..". */
-    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
-    int (*write)(void *user, const void *data, size_t size);
+    enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
-    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
      * caller's thread, never beside write(). */
@@ -639,6 +639,8 @@ typedef struct lmc_restore_options {
                          write() gets the rest */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
+    /* As that of a writer: bytes of files that were decoded so far. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything

@@ -113,10 +113,10 @@ static inline int t_fails(t_calls *calls, enum lmc_status expect)
     return fails;
 }
 
-static inline int t_append(void *user, const void *data, size_t size)
+static inline enum lmc_status t_append(void *user, const void *data, size_t size)
 {
     t_memory *memory = (t_memory *)user;
-    if (t_fails(memory->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(memory->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     if (memory->size + size > memory->cap) {
         memory->cap = 2 * memory->cap + size;
         memory->data = (uint8_t *)realloc(memory->data, memory->cap);
@@ -124,30 +124,30 @@ static inline int t_append(void *user, const void *data, size_t size)
     }
     if (size) memcpy(memory->data + memory->size, data, size);
     memory->size += size;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_read_at(void *user, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status t_read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     t_memory *memory = (t_memory *)user;
     memory->reads++;
-    if (t_fails(memory->calls, LMC_ERR_READ)) return 1;
-    if (offset > memory->size || size > memory->size - offset) return 2;
+    if (t_fails(memory->calls, LMC_ERR_READ)) return LMC_ERR_READ;
+    if (offset > memory->size || size > memory->size - offset) return LMC_ERR_READ;
     if (size) memcpy(dst, memory->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_read(void *user, void *dst, size_t size, size_t *got)
+static inline enum lmc_status t_read(void *user, void *dst, size_t size, size_t *got)
 {
     t_memory *memory = (t_memory *)user;
     size_t n = memory->size - memory->at;
-    if (t_fails(memory->calls, LMC_ERR_READ)) return -1;
+    if (t_fails(memory->calls, LMC_ERR_READ)) return LMC_ERR_READ;
     if (n > size) n = size;
     if (memory->piece && n > memory->piece) n = memory->piece;
     if (n) memcpy(dst, memory->data + memory->at, n);
     memory->at += n;
     *got = n;
-    return 0;
+    return LMC_OK;
 }
 
 /* -- a model: what a snapshot should hold -- */
@@ -432,32 +432,32 @@ static inline int t_same_file(const lmc_file *got, const t_file *want, int size_
     return same;
 }
 
-static inline int t_on_begin(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status t_on_begin(void *user, const lmc_file *file, size_t number)
 {
     t_restore *r = (t_restore *)user;
-    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     r->wrong |= r->open || number != r->file || number >= r->model->n_files;
     if (!r->wrong) r->wrong |= !t_same_file(file, &r->model->files[number], 0);
     r->open = 1;
     r->at = 0;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_on_write(void *user, const void *data, size_t size)
+static inline enum lmc_status t_on_write(void *user, const void *data, size_t size)
 {
     t_restore *r = (t_restore *)user;
     const t_file *f = &r->model->files[r->file];
-    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     r->wrong |= !r->open || r->at > f->size || size > f->size - r->at;
     if (!r->wrong) r->wrong |= memcmp(f->data + r->at, data, size) != 0;
     r->at += size;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_on_end(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status t_on_end(void *user, const lmc_file *file, size_t number)
 {
     t_restore *r = (t_restore *)user;
-    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     r->wrong |= !r->open || number != r->file || r->at != r->model->files[r->file].size ||
                 file->size != r->at;
     if (!r->wrong) {
@@ -466,7 +466,7 @@ static inline int t_on_end(void *user, const lmc_file *file, size_t number)
     }
     r->open = 0;
     r->file++;
-    return 0;
+    return LMC_OK;
 }
 
 /* What was delivered before. */

@@ -1007,7 +1007,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 options.alloc_user = &heap;
                 options.base = n_bases ? bases[form] : NULL;
                 options.read_back = twins ? read_own : NULL;
-                options.read_back_user = &self;
+                options.user = &self;
                 CHECK_STATUS(t_write_model(model, &again, &options, pieces[i], id2), LMC_OK);
                 CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
                 if (out->data == NULL) {
@@ -1302,7 +1302,7 @@ typedef struct counted {
     uint64_t bytes;
 } counted;
 
-static int read_counted(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_counted(void *user, uint64_t offset, void *dst, size_t size)
 {
     counted *c = (counted *)user;
     c->bytes += size;
@@ -1577,7 +1577,7 @@ static lmc_writer_options small_options(small *s)
     options.log2_block = 14;
     options.base = &s->base;
     options.read_back = read_own;
-    options.read_back_user = &s->self;
+    options.user = &s->self;
     return options;
 }
 
@@ -1703,12 +1703,12 @@ static void test_faults(void)
 
 /* -- the wrong base, or none -- */
 
-static int must_not_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status must_not_begin(void *user, const lmc_file *file, size_t number)
 {
     (void)file;
     (void)number;
     *(int *)user = 1;
-    return 0;
+    return LMC_OK;
 }
 
 static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)

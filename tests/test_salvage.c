@@ -457,10 +457,10 @@ typedef struct bad_disk {
     size_t from, to;
 } bad_disk;
 
-static int read_bad_disk(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_bad_disk(void *user, uint64_t offset, void *dst, size_t size)
 {
     const bad_disk *disk = (const bad_disk *)user;
-    if (offset < disk->to && offset + size > disk->from) return 5;
+    if (offset < disk->to && offset + size > disk->from) return LMC_ERR_READ;
     return t_read_at(disk->memory, offset, dst, size);
 }
 
@@ -607,7 +607,7 @@ static void test_snapshots(void)
     memset(&o_own, 0, sizeof o_own);
     o_own.model = &model;
     options.read_back = read_own;
-    options.read_back_user = &o_own;
+    options.user = &o_own;
     test_all(&model, &options, NULL, "twins");
 
     memset(&base_file, 0, sizeof base_file);

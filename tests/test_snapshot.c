@@ -501,7 +501,7 @@ static void test_memory_callbacks(void)
         if (status == LMC_OK) status = lmc_write_bytes(writer, data, sizeof data);
         if (status == LMC_OK) status = lmc_end_file(writer);
         if (status == LMC_OK) status = lmc_finish_writer(writer);
-        CHECK_STATUS(status, heap.calls > k ? LMC_ERR_WRITE : LMC_OK);
+        CHECK_STATUS(status, heap.calls > k ? LMC_ERR_MEMORY : LMC_OK);
         if (status == LMC_OK) {
             CHECK(memory.size == t_written(writer) && memory.size <= memory.cap);
             source = lmc_make_memory_source(&memory);
@@ -1000,11 +1000,11 @@ static void test_many_paths(void)
     }
 }
 
-static int count_file(void *user, const lmc_file *file, size_t number)
+static enum lmc_status count_file(void *user, const lmc_file *file, size_t number)
 {
     (void)file;
     *(size_t *)user = number + 1;
-    return 0;
+    return LMC_OK;
 }
 
 /* The limit to the index holds while it is gathered: no body is read that is longer, nor more files
@@ -1069,20 +1069,20 @@ typedef struct t_endless {
     long until_wrong; /* calls; then one says that it gave more than it was asked for */
 } t_endless;
 
-static int read_endless(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status read_endless(void *user, void *dst, size_t size, size_t *got)
 {
     t_endless *endless = (t_endless *)user;
-    if (endless->read > (uint64_t)200 << 20) return 1; /* nobody stops */
+    if (endless->read > (uint64_t)200 << 20) return LMC_ERR_READ; /* nobody stops */
     memset(dst, 'x', size);
     endless->read += size;
     *got = endless->until_wrong-- == 0 ? size + 1 : size;
-    return 0;
+    return LMC_OK;
 }
 
-static int refuse_writing(void *user, const void *data, size_t size)
+static enum lmc_status refuse_writing(void *user, const void *data, size_t size)
 {
     (void)data;
-    return *(long *)user -= (long)size, *(long *)user < 0;
+    return *(long *)user -= (long)size, *(long *)user < 0 ? LMC_ERR_WRITE : LMC_OK;
 }
 
 /* Streams that cannot be believed; and of one that goes on and on little is read once writing
@@ -1427,12 +1427,12 @@ typedef struct t_target {
     size_t size;
 } t_target;
 
-static int write_target(void *user, const void *data, size_t size)
+static enum lmc_status write_target(void *user, const void *data, size_t size)
 {
     t_target *target = (t_target *)user;
     memcpy(target->data + target->size, data, size);
     target->size += size;
-    return 0;
+    return LMC_OK;
 }
 
 static enum lmc_status read_target(void *user, size_t file_number, uint64_t offset, void *dst,
@@ -1479,7 +1479,7 @@ static void test_close_twins(void)
         memset(&options, 0, sizeof options);
         if (i) tensors[1].twin = &twin;
         options.read_back = read_data;
-        options.read_back_user = data;
+        options.user = data;
         file.path = "f";
         file.size = 2 * size;
         file.n_tensors = 2;
@@ -1543,12 +1543,12 @@ static void test_window(void)
     free(data);
 }
 
-static int read_long(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_long(void *user, uint64_t offset, void *dst, size_t size)
 {
     const uint8_t *const ends = (const uint8_t *)user; /* header, trailer */
-    if (offset != 0 && size != 40) return 1;
+    if (offset != 0 && size != 40) return LMC_ERR_READ;
     memcpy(dst, offset ? ends + 80 : ends, size);
-    return 0;
+    return LMC_OK;
 }
 
 /* A section of more than 2^40 bytes breaks a rule, whatever the limits. */

@@ -20,16 +20,16 @@ typedef struct t_seen {
     lmc_memory written[MAX_FILES];
 } t_seen;
 
-static int seen_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status seen_begin(void *user, const lmc_file *file, size_t number)
 {
     t_seen *seen = (t_seen *)user;
     (void)file;
     t_sha_begin(&seen->sha);
     seen->size = 0;
-    return number != seen->n || number >= MAX_FILES;
+    return number == seen->n && number < MAX_FILES ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int seen_write(void *user, const void *data, size_t size)
+static enum lmc_status seen_write(void *user, const void *data, size_t size)
 {
     t_seen *seen = (t_seen *)user;
     lmc_sink sink = lmc_make_memory_sink(&seen->written[seen->n]);
@@ -38,12 +38,12 @@ static int seen_write(void *user, const void *data, size_t size)
     return sink.write(sink.user, data, size);
 }
 
-static int seen_end(void *user, const lmc_file *file, size_t number)
+static enum lmc_status seen_end(void *user, const lmc_file *file, size_t number)
 {
     t_seen *seen = (t_seen *)user;
     t_sha_end(&seen->sha, seen->digests[number]);
     seen->n++;
-    return file->size != seen->size;
+    return file->size == seen->size ? LMC_OK : LMC_ERR_WRITE;
 }
 
 static void hex(const char *key, const void *data, size_t size)

@@ -16,13 +16,13 @@
 #include "../sys/names.h"
 #include "../sys/report.h"
 
-int read_archive(void *user, uint64_t offset, void *dst, size_t size)
+enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct archive *a = (struct archive *)user;
     a->n_reads++;
     a->n_bytes += size;
     a->error = read_at(a->fd, a->start + offset, dst, size);
-    return a->error != 0;
+    return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
 int fail_archive(const struct archive *a, enum lmc_status status)

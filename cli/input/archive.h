@@ -35,7 +35,7 @@ struct archive {
 };
 
 /* As lmc_source asks; user: an archive. Its `error` says why it has failed. */
-int read_archive(void *user, uint64_t offset, void *dst, size_t size);
+enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size);
 
 /* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);

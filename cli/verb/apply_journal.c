@@ -44,7 +44,7 @@ int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
     unsigned char *bytes = (unsigned char *)resize(NULL, end, 1), *h = j->header;
     const char *name = strrchr(delta->name, '/') ? strrchr(delta->name, '/') + 1 : delta->name;
     size_t length = strlen(name) < JOURNAL_NAME_ROOM ? strlen(name) : JOURNAL_NAME_ROOM;
-    int failed = read_archive(delta, size - end, bytes, end);
+    int failed = read_archive(delta, size - end, bytes, end) != LMC_OK;
     lmc_snapshot_info info = snapshot_info(delta->reader);
     memset(h, 0, JOURNAL_HEADER_SIZE);
     memcpy(h, journal_magic, sizeof journal_magic);

@@ -80,7 +80,7 @@ static int fail_scratch(int error)
                       "cannot use it; TMPDIR names the directory where it is");
 }
 
-static int stage_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status stage_begin(void *user, const lmc_file *file, size_t number)
 {
     struct stage *stage = (struct stage *)user;
     (void)file;
@@ -89,15 +89,15 @@ static int stage_begin(void *user, const lmc_file *file, size_t number)
         stage->starts = (uint64_t *)resize(stage->starts, stage->room, sizeof *stage->starts);
     }
     stage->starts[number] = stage->outlet.size;
-    return 0;
+    return LMC_OK;
 }
 
-static int stage_write(void *user, const void *data, size_t size)
+static enum lmc_status stage_write(void *user, const void *data, size_t size)
 {
     struct stage *stage = (struct stage *)user;
     int error = outlet_write(&stage->outlet, data, size);
     if (error) stage->code = fail_scratch(error);
-    return error != 0;
+    return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
 /* For what is written against it, and for its own twins. */

@@ -44,6 +44,7 @@ static const struct {
      "from a pipe to a pipe"},
     {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
      "several files have a tensor of that name: name the file, too"},
+    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},

@@ -101,11 +101,10 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->base[1], alloc_user);
 }
 
-/* All of it, or LMC_ERR_READ. Not called for no bytes. */
+/* All of it. The callback is not called for no bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
-    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
-                                                                                  : LMC_ERR_READ;
+    return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
 /* The most bytes of index that the caller wants in memory. */

@@ -48,7 +48,7 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 {
     if (size == 0) return LMC_OK;
     LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
     w->offset += size;
     return LMC_OK;
 }
@@ -116,6 +116,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
+    w->coder.progress = options->progress;
+    w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;

@@ -85,7 +85,7 @@ static int quantise(void)
     lmc_tensor_options tensor_options;
     lmc_quantizer_info info;
     lmc_quantizer *quantizer = NULL;
-    lmc_elements elements;
+    lmc_source elements;
     uint32_t state = 1;
     size_t i, size = 0, ws_size;
     unsigned char *const src = (unsigned char *)malloc(4 * N),
@@ -102,7 +102,7 @@ static int quantise(void)
     }
     memset(&options, 0, sizeof options);
     memset(&tensor_options, 0, sizeof tensor_options);
-    elements.read = read_elements;
+    elements.read_at = read_elements;
     elements.user = src;
     elements.size = 4 * N;
     options.dtype = tensor_options.dtype = LMC_F32;

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-static int use_append(void *user, const void *data, size_t size)
+static enum lmc_status use_append(void *user, const void *data, size_t size)
 {
     (void)data;
     *(size_t *)user += size;
-    return 0;
+    return LMC_OK;
 }
 
 /* 0 if everything works */
