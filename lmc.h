@@ -145,12 +145,14 @@ enum lmc_status {
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* the caller's read callback failed */
-    LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
+    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
+    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -228,6 +230,15 @@ typedef struct lmc_parallel {
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
+
+/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
+ * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
+ * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+typedef struct lmc_source {
+    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+    uint64_t size; /* bytes */
+} lmc_source;
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
@@ -352,13 +363,6 @@ typedef struct lmc_loss {
 typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a tensor, wherever the caller has them. */
-typedef struct lmc_elements {
-    enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
-    void *user;
-    uint64_t size; /* bytes */
-} lmc_elements;
-
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
@@ -368,7 +372,7 @@ typedef struct lmc_quantizer_options {
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
     double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_elements second_elements; /* of a first moment: the second moment of the same parameters; or
+    lmc_source second_elements;   /* of a first moment: the second moment of the same parameters; or
                                      all zero */
     const lmc_quantizer *second;  /* the quantiser of that, or NULL: it stays as it is */
     unsigned generation;          /* of the elements: 0, unless they were quantised before */
@@ -380,7 +384,7 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
                                           const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
@@ -461,8 +465,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
- * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
+ * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -502,9 +506,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. For those
- * who look for twins. */
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
+ * ARGUMENT: NONE, or no conversion. */
+LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -524,19 +528,13 @@ typedef struct lmc_file {
 /* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
-    int (*write)(void *user, const void *data, size_t size); /* append all of it */
+    enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
     void *user;
 } lmc_sink;
 
-typedef struct lmc_source {
-    int (*read_at)(void *user, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
-    void *user;
-    uint64_t size; /* of the LMC file */
-} lmc_source;
-
 /* Reads up to size bytes (at least 1 unless the stream ends: then 0) into dst; *got: how many. */
 typedef struct lmc_stream {
-    int (*read)(void *user, void *dst, size_t size, size_t *got);
+    enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
     void *user;
 } lmc_stream;
 
@@ -559,7 +557,7 @@ typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
     const lmc_file *(*get_file)(void *user, size_t file_number);
-    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
+    /* Reads all of it. Errors: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -604,13 +602,16 @@ typedef struct lmc_writer_options {
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    void *read_back_user;
+    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
      * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
      * some 0.3 GB/s. */
     int content_hashes;
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far. What is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_writer_options;
 
 /* Memory:
@@ -662,11 +663,12 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, co
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
-/* Identity of the snapshot; known after finishing. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
-                                                uint8_t identity[LMC_IDENTITY_SIZE]);
-/* Bytes handed to the sink so far. */
-LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
+typedef struct lmc_writer_info {
+    uint64_t size;                       /* bytes handed to the sink so far */
+    int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
+} lmc_writer_info;
+LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -685,11 +687,11 @@ typedef struct lmc_restore_options {
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
     /* The path was checked: relative, no "..". */
-    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
-    int (*write)(void *user, const void *data, size_t size);
+    enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
-    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
      * caller's thread, never beside write(). */
@@ -700,6 +702,8 @@ typedef struct lmc_restore_options {
                          write() gets the rest */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
+    /* As that of a writer: bytes of files that were decoded so far. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -710,12 +714,12 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
+ * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
- *   lmc_can_restore_in_place tells whether the files can stay where they are.
+ *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
  *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
@@ -759,10 +763,25 @@ typedef struct lmc_reader_options {
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
-LMC_API size_t lmc_count_files(const lmc_reader *reader);
+
+/* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
+typedef struct lmc_snapshot_info {
+    size_t n_files, n_metadata;               /* 0 in a header */
+    uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
+    uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
+    uint32_t chain_depth; /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;         /* 1: it is a delta */
+    unsigned level;       /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned format_minor; /* of the version that it was written by */
+} lmc_snapshot_info;
+/* Of a damaged file, as far as that is known. */
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file; LMC_ERR_ARGUMENT if several files have one. */
+/* The file of that path; NOT_FOUND. */
+LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
+                                             size_t *file_number);
+/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
@@ -774,7 +793,6 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, ui
 LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
-LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
 LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
@@ -788,26 +806,22 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
-/* The identity of the base. Returns the number of deltas down to a snapshot without a base; 0, and
- * zeros for the identity, if this is one. */
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
-                                       uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
- * file is opened. Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
+/* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
+ * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
+ * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth);
+LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                         lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
  * length. Where many small tensors are in another order than in the base, a block may be decoded
  * for each of them, and the factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: both have files of
- * the same paths, kinds and sizes, and what predicts an element lies where the element will lie.
- * Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be; else 1.
- * (0, too, if there is no memory to find out.) */
-LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
+/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
+ * files of the same paths, kinds and sizes, and what predicts an element lies where the element
+ * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
+ * else 1. Errors: ARGUMENT, MEMORY. */
+LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
@@ -816,15 +830,17 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 /* Identity of a base; LMC_ERR_MEMORY. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
-LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion, where
- * they hold more. For listings. */
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
-                                   uint64_t size);
+/* The entry of that key; NOT_FOUND. */
+LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
+                                                 const void **value, size_t *size);
+/* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
+ * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
+                                                uint64_t offset, uint64_t size, uint64_t *encoded);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -1162,7 +1178,7 @@ static const struct {
 } lmc__statuses[] = {
     {LMC_OK, "LMC_OK", "success"},
     {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument: see the comment of the function in lmc.h"},
+     "invalid argument (NULL, contradictory or out of range): see the comment of the function in lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
      "tell what is enough"},
@@ -1180,6 +1196,9 @@ static const struct {
     {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
      "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
      "from a pipe to a pipe"},
+    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
+     "several files have a tensor of that name: name the file, too"},
+    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
@@ -10910,17 +10929,21 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 
 #ifndef LMC_NO_SNAPSHOT
 /* One loop for each conversion, so that neither asks for every element which one it is. */
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
+LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
+                                    enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
     const uint8_t *const in = (const uint8_t *)src;
     size_t i;
+    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
     if (conversion == LMC_CONVERT_F32_TO_BF16)
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else
+    else if (conversion == LMC_CONVERT_F32_TO_F16)
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+    else return LMC_ERR_ARGUMENT;
+    return LMC_OK;
 }
 #endif
 
@@ -15751,7 +15774,7 @@ static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
-    lmc_elements elements;
+    lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
     /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
@@ -15778,11 +15801,11 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     const lmc_quantizer_options *const o = f->options;
     const lmc__quant_params *const q = &f->q->params;
     const size_t size = n * q->width;
-    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
+    LMC__TRY(f->elements.read_at(f->elements.user, first * q->width, f->chunk, size));
     f->x = lmc__widen(f->wide, f->chunk, n, q->width);
     f->s = NULL;
     if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(o->second_elements.read(o->second_elements.user, first * q->width, f->second, size));
+    LMC__TRY(o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
@@ -16649,7 +16672,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
-    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
+    LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
                               f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
@@ -16682,7 +16705,7 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
     /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
      * 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
@@ -16782,7 +16805,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 
 /* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
  * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
+static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                               const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
@@ -16794,7 +16817,7 @@ static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
-    if (!o->second_elements.read) return LMC_OK;
+    if (!o->second_elements.read_at) return LMC_OK;
     if (o->second_elements.size != elements->size ||
         (second && (second->n != elements->size / width || second->params.width != width ||
                     second->params.is_predicted)))
@@ -16816,14 +16839,14 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
 LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
-                                                    const lmc_elements *elements,
+                                                    const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !elements || !elements->read || !options) return LMC_ERR_ARGUMENT;
+    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_fit_options(elements, options));
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
@@ -18114,17 +18137,6 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + LMC__CHAIN_DEPTH_AT);
-    return LMC_OK;
-}
-
 /* *total += size, if the limits allow that: 1. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
 {
@@ -18140,6 +18152,29 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
     if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
+}
+
+/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i. */
+static unsigned lmc__level_of(unsigned features)
+{
+    unsigned level = 0;
+    for (; features; features >>= 1) level++;
+    return level;
+}
+
+LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+{
+    const uint8_t *const header = (const uint8_t *)src;
+    if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
+    if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
+    LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
+    memset(info, 0, sizeof *info);
+    memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    info->has_base = lmc__has_base(header);
+    info->level = lmc__level_of(lmc__get_features(header));
+    info->format_minor = header[9];
+    return LMC_OK;
 }
 
 /* The trailer of a file of `total` bytes that has an index of that place and size:
@@ -18227,14 +18262,19 @@ typedef struct lmc__coder {
     lmc_sink sink;
     /* of the other out */
     lmc__buffer parts;
-    int write_failed;
+    enum lmc_status write_status;
     lmc_stream stream;
     /* what is wanted of the stream: read_size bytes, of which read_got are there */
     uint8_t *read_to;
     size_t read_size, read_got;
     /* the most that is read beside one wave */
     size_t read_portion;
-    int read_failed, ended;
+    enum lmc_status read_status;
+    int ended;
+    /* or NULL; bytes of files so far */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *progress_user;
+    uint64_t done;
 } lmc__coder;
 
 /* See lmc__visit_buffer. */
@@ -18380,8 +18420,8 @@ static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
     size_t i;
-    for (i = 0; i < c->parts.size / sizeof *part && !c->write_failed; i++)
-        c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
+    for (i = 0; i < c->parts.size / sizeof *part && c->write_status == LMC_OK; i++)
+        c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
 /* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
@@ -18389,12 +18429,12 @@ static void lmc__write_parts(lmc__coder *c)
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
-    while (c->read_got < end && !c->ended && !c->read_failed) {
+    while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
-        c->read_failed =
-            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 ||
-            n > end - c->read_got;
-        if (c->read_failed) break;
+        c->read_status =
+            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n);
+        if (c->read_status == LMC_OK && n > end - c->read_got) c->read_status = LMC_ERR_READ;
+        if (c->read_status != LMC_OK) break;
         c->ended = n == 0;
         c->read_got += n;
     }
@@ -18423,9 +18463,9 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     c->parts.size = 0;
     c->n_jobs = 0;
     c->base.size = 0;
-    if (c->write_failed) return LMC_ERR_WRITE;
+    LMC__TRY(c->write_status);
     LMC__TRY(lmc__jobs_status(c, n));
-    return c->read_failed ? LMC_ERR_READ : LMC_OK;
+    return c->read_status;
 }
 
 /* Writes what is still to be written, now, by the caller's thread. */
@@ -18433,7 +18473,14 @@ static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
     c->parts.size = 0;
-    return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
+    return c->write_status;
+}
+
+/* So many bytes more are done. Called by the caller's thread, between steps. */
+static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
+{
+    c->done += size;
+    return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
 /* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
@@ -20309,7 +20356,7 @@ static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buf
  *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 n_done
- *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
  * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
@@ -20629,8 +20676,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
-    lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
-    return LMC_OK;
+    return lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
@@ -20782,7 +20828,7 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
     const lmc__planner *const p = (const lmc__planner *)user;
     const uint64_t end = offset + size;
     size_t i = lmc__find_quantized(p, file_number, offset);
-    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    LMC__TRY(p->options->read_back(p->options->user, file_number, offset, dst, size));
     for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
         const lmc__range *const r = &lmc__quantized_at(p, i)->range;
         const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);
@@ -21261,6 +21307,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
+    uint64_t size = 0;
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
@@ -21280,11 +21327,12 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
+        size += job->src_size;
     }
     w->contents.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
-    return LMC_OK;
+    return lmc__report_progress(c, size);
 }
 
 /* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
@@ -21428,7 +21476,7 @@ static enum lmc_status lmc__stream_header(lmc_writer *w)
     lmc__read_portion(c);
     w->carry.size += c->read_got;
     lmc__want(c, NULL, 0, 0);
-    if (c->read_failed) return LMC_ERR_READ;
+    LMC__TRY(c->read_status);
     return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
 }
 
@@ -21470,8 +21518,9 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     for (;;) {
         lmc__buffer *next = &c->in[number ^= 1];
         lmc__read_portion(c); /* the first, or what no step has read */
-        while (c->read_got < c->read_size && !c->ended && !c->read_failed) lmc__read_portion(c);
-        if (c->read_failed) return LMC_ERR_READ;
+        while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
+            lmc__read_portion(c);
+        LMC__TRY(c->read_status);
         left -= c->read_got;
         size = rest + c->read_got;
         if (size == 0 || (is_unknown && size < span)) break;
@@ -21526,7 +21575,7 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 {
     if (size == 0) return LMC_OK;
     LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
     w->offset += size;
     return LMC_OK;
 }
@@ -21594,6 +21643,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
+    w->coder.progress = options->progress;
+    w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;
@@ -21819,25 +21870,20 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const v
 }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* Of the snapshot (spec 9.3): known when it is finished, as it is of all files. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
-                                                uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (!w || !identity || !w->is_finished) return LMC_ERR_ARGUMENT;
-    memcpy(identity, w->identity, LMC_IDENTITY_SIZE);
-    return LMC_OK;
-}
-
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). */
-LMC_API uint64_t lmc_count_written(const lmc_writer *w)
+ * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as
+ * it is of all files (spec 9.3). */
+LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
-    uint64_t pending = 0;
     size_t i;
-    if (!w) return 0;
+    if (!w || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->size = w->offset;
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
-        pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
-    return w->offset - pending;
+        info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
+    info->is_finished = w->is_finished;
+    if (w->is_finished) memcpy(info->identity, w->identity, LMC_IDENTITY_SIZE);
+    return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -21946,7 +21992,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
     lmc__begin_hashes(&r->hasher, file);
-    return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+    return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
@@ -21957,7 +22003,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
 /* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
@@ -22003,6 +22049,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
+    const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
@@ -22023,7 +22070,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (c->parallel) c->out_number ^= 1;
     else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
-    return LMC_OK;
+    return lmc__report_progress(c, size_of_wave);
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
@@ -22404,6 +22451,8 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_snapshot_task;
+    r->coder.progress = options->progress;
+    r->coder.progress_user = options->user;
     lmc__init_listing(&r->listing, options->alloc_user);
     lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
@@ -22753,6 +22802,7 @@ struct lmc_reader {
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
+    unsigned format_minor;
     /* what the file may use; all, if its header is lost */
     unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
@@ -22807,7 +22857,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it, or LMC_ERR_READ. What is in the tail comes from there. The source is not called for no
+/* All of it. What is in the tail comes from there. The callback is not called for no
  * bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
@@ -22818,8 +22868,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
         size -= n;
     }
-    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
-                                                                                  : LMC_ERR_READ;
+    return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -22845,6 +22894,7 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->format_minor = header[9];
     r->features = lmc__get_features(header);
 }
 
@@ -22944,11 +22994,38 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.listing.n_files : 0; }
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+{
+    if (!r || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->n_files = r->tables.listing.n_files;
+    info->n_metadata = r->tables.n_metadata;
+    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
+    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    info->chain_depth = r->chain_depth;
+    info->has_base = r->chain_depth != 0;
+    info->level = lmc__level_of(r->features);
+    info->format_minor = r->format_minor;
+    return LMC_OK;
+}
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
+}
+
+/* Linear in the number of files. */
+LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *path,
+                                             size_t *file_number)
+{
+    size_t i;
+    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < r->tables.listing.n_files; i++)
+        if (strcmp(path, lmc__file_at(r, i)->file.path) == 0) {
+            *file_number = i;
+            return LMC_OK;
+        }
+    return LMC_ERR_NOT_FOUND;
 }
 
 /* Linear in the number of tensors. */
@@ -22963,7 +23040,7 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
             if (strcmp(name, f->tensors[j].name) != 0) continue;
-            if (found) return LMC_ERR_ARGUMENT;
+            if (found) return LMC_ERR_AMBIGUOUS;
             found = &f->tensors[j];
             where = i;
         }
@@ -23225,7 +23302,7 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 {
     lmc_base base;
-    base.n_files = lmc_count_files(reader);
+    base.n_files = reader ? reader->tables.listing.n_files : 0;
     base.get_file = lmc__get_reader_file;
     base.read = lmc__read_as_base;
     base.user = reader;
@@ -23269,19 +23346,6 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
-LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->tables.identity, LMC_IDENTITY_SIZE);
-}
-
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
-    return r ? r->chain_depth : 0;
-}
-
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
-
 /* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
@@ -23296,18 +23360,54 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
     return LMC_OK;
 }
 
+typedef struct lmc__key_search {
+    const lmc__tables *tables;
+    const char *key;
+} lmc__key_search;
+
+static int lmc__is_key_before(const void *context, size_t i)
+{
+    const lmc__key_search *const s = (const lmc__key_search *)context;
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
+    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
+}
+
+/* Keys ascend, and none has a NUL (index.h). */
+LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                 const void **value, size_t *size)
+{
+    lmc__key_search search;
+    const char *found_key;
+    const void *found;
+    size_t found_size;
+    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
+    search.tables = &r->tables;
+    search.key = key;
+    LMC__TRY(lmc_get_metadata(
+        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
+        &found, &found_size));
+    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
+    *value = found;
+    *size = found_size;
+    return LMC_OK;
+}
+
 /* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
  * that add up. */
-LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
-                                             uint64_t offset, uint64_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
+                                                          uint64_t offset, uint64_t size,
+                                                          uint64_t *encoded)
 {
     const lmc__listed_file *f;
-    uint64_t encoded = 0;
+    uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !r->is_complete) return 0;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
     f = lmc__file_at(r, file_number);
-    if (offset >= f->file.size) return 0;
-    size = lmc__min64(size, f->file.size - offset);
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
         const lmc__run *run = &lmc__run_at(r, number)->run;
@@ -23320,14 +23420,15 @@ LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_nu
                        behind = last * run->block_size + last_size - (at + n);
         /* all of the blocks, less what lies before and behind in the first and the last of them, in
          * proportion */
-        encoded += block_at[last + 1] - block_at[first];
-        encoded -= (block_at[first + 1] - block_at[first]) * before /
+        sum += block_at[last + 1] - block_at[first];
+        sum -= (block_at[first + 1] - block_at[first]) * before /
                    lmc__min64(run->block_size, run->size - first * run->block_size);
-        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
     }
-    return encoded;
+    *encoded = sum;
+    return LMC_OK;
 }
 
 /* == snapshot/in_place.h ======================================================================= */
@@ -23403,18 +23504,21 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
  * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r,
+                                                                  int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
+    enum lmc_status status = LMC_OK;
     lmc__buffer items;
     size_t i, j;
     uint32_t k;
-    int can = r && r->chain_depth != 0 && r->is_complete;
-    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
-    if (can && base) {
-        can = base->n_files == r->tables.listing.n_files &&
-              lmc__sort_base_files(base, &items) == LMC_OK;
-    }
+    int can;
+    if (!r || !result) return LMC_ERR_ARGUMENT;
+    can = r->chain_depth != 0 && r->is_complete &&
+          (!base || base->n_files == r->tables.listing.n_files);
+    lmc__init_buffer(&items, r->options.alloc_user);
+    if (can && base) status = lmc__sort_base_files(base, &items);
+    can = can && status == LMC_OK;
     for (i = 0; can && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *f = lmc__file_at(r, i);
         const lmc__stream *stream = lmc__stream_of(r, f);
@@ -23429,7 +23533,8 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
         }
     }
     lmc__free_buffer(&items);
-    return can;
+    if (status == LMC_OK) *result = can;
+    return status;
 }
 
 /* == snapshot/requantise.h ===================================================================== */
@@ -23632,7 +23737,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= lmc_count_files(r) || !t ||
+    if (!quantizer || !r || r->options.salvage || file_number >= r->tables.listing.n_files || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -25754,7 +25859,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
         lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
                   SIZE_MAX / 2);
         lmc__read_portion(c);
-        if (c->read_failed) return LMC_ERR_READ;
+        LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
             lmc__snapshot_job *job;
@@ -25847,12 +25952,12 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
  * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
  * point to it. While a sink writes, data may move, so it must not be read by another thread.
  *
- * Like all callbacks, these return 0 for success; what failed is told by whoever calls them. */
+ * A sink that cannot grow is LMC_ERR_MEMORY. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
  * call, so that both grow by the same rule. If there is no memory, what was written before is still
  * there. */
-static int lmc__write_memory(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
     lmc__buffer b;
@@ -25865,28 +25970,28 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
-    return status != LMC_OK;
+    return status;
 }
 
 /* All of it, or it fails. */
-static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
-    if (offset > m->size || size > m->size - offset) return 1;
+    if (offset > m->size || size > m->size - offset) return LMC_ERR_READ;
     memcpy(dst, m->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
 /* What is left from position on; a position beyond the end is the caller's mistake, and an
  * error. */
-static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
-    if (m->position > m->size) return 1;
+    if (m->position > m->size) return LMC_ERR_READ;
     *got = lmc__min(size, m->size - m->position);
     if (*got) memcpy(dst, m->data + m->position, *got);
     m->position += *got;
-    return 0;
+    return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
@@ -25927,20 +26032,20 @@ LMC_API void lmc_free_memory(lmc_memory *memory)
 /* == snapshot/stdio.h ========================================================================== */
 
 /* Files of the C library (LMC_NO_STDIO leaves them out) and file descriptors (LMC_POSIX) as sinks,
- * streams and sources. All return 0 for success, as callbacks do. */
+ * streams and sources. */
 #ifndef LMC_NO_STDIO
-static int lmc__write_stdio(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_stdio(void *user, const void *data, size_t size)
 {
-    return size != 0 && fwrite(data, 1, size, (FILE *)user) != size;
+    return size == 0 || fwrite(data, 1, size, (FILE *)user) == size ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
 {
     *got = fread(dst, 1, size, (FILE *)user);
-    return *got == 0 && ferror((FILE *)user) != 0;
+    return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32
@@ -25950,10 +26055,12 @@ static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 #endif
 }
 
-static int lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     FILE *const file = (FILE *)user;
-    return lmc__seek_stdio(file, offset, SEEK_SET) != 0 || fread(dst, 1, size, file) != size;
+    return lmc__seek_stdio(file, offset, SEEK_SET) == 0 && fread(dst, 1, size, file) == size
+               ? LMC_OK
+               : LMC_ERR_READ;
 }
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
@@ -25999,38 +26106,38 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
 /* A write or read may do a part, or be interrupted by a signal: both go on. */
-static int lmc__write_fd(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
     while (size != 0) {
         const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return 1;
+        if (n <= 0) return LMC_ERR_WRITE;
         from += n;
         size -= (size_t)n;
     }
-    return 0;
+    return LMC_OK;
 }
 
-static int lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
 {
     ssize_t n;
     do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
     while (n < 0 && errno == EINTR);
     *got = n < 0 ? 0 : (size_t)n;
-    return n < 0;
+    return n < 0 ? LMC_ERR_READ : LMC_OK;
 }
 
-static int lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     uint8_t *to = (uint8_t *)dst;
     size_t got;
     if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
         lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
-        return 1;
+        return LMC_ERR_READ;
     for (; size != 0; to += got, size -= got)
-        if (lmc__read_fd(user, to, size, &got) != 0 || got == 0) return 1;
-    return 0;
+        if (lmc__read_fd(user, to, size, &got) != LMC_OK || got == 0) return LMC_ERR_READ;
+    return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
@@ -26078,13 +26185,13 @@ typedef struct lmc__fixed_sink {
 } lmc__fixed_sink;
 
 #ifndef LMC_NO_ENCODER
-static int lmc__write_fixed(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t size)
 {
     lmc__fixed_sink *const f = (lmc__fixed_sink *)user;
-    if (size > f->cap - f->size) return 1;
+    if (size > f->cap - f->size) return LMC_ERR_DST_TOO_SMALL;
     if (size) memcpy(f->data + f->size, data, size);
     f->size += size;
-    return 0;
+    return LMC_OK;
 }
 
 /* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
@@ -26155,7 +26262,6 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
     status = lmc__compress_to(&sink, src, size, dtype, options);
-    if (status == LMC_ERR_WRITE) return LMC_ERR_DST_TOO_SMALL;
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -26180,7 +26286,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     source = lmc_make_memory_source(memory);
     LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
     *file = lmc_get_file(*reader, 0);
-    if (lmc_count_files(*reader) == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    if ((*reader)->tables.listing.n_files == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_free_reader(*reader);
     return LMC_ERR_UNSUPPORTED;
 }
@@ -26299,10 +26405,10 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
 }
 #endif
 
-static int lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
+static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
     (void)user;
-    return file_number != 0 || file->kind != LMC_FILE_REGULAR;
+    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_UNSUPPORTED;
 }
 
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,

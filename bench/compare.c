@@ -369,7 +369,7 @@ static size_t quantise(const struct side *side, const void *arg)
     const struct moments *const m = (const struct moments *)arg;
     struct side *const own = &sides[side - sides];
     lmc_quantizer_options fit = m->fit;
-    lmc_elements elements = t_elements(m->values[m->which], m->array.size);
+    lmc_source elements = t_elements(m->values[m->which], m->array.size);
     struct array array = m->array;
     if (m->which) {
         fit.second = own->fitted[0];

@@ -119,7 +119,7 @@ def load_library():
     for name, result, arguments in (
             ("lmc_make_memory_source", Source, [pointer]), ("lmc_make_memory_stream", Stream, [pointer]), ("lmc_make_reader_base", Base, [pointer]),
             ("lmc_restore_snapshot", ctypes.c_int, [pointer] * 3), ("lmc_open_reader", ctypes.c_int, [pointer] * 3),
-            ("lmc_free_reader", None, [pointer]), ("lmc_count_files", size, [pointer]),
+            ("lmc_free_reader", None, [pointer]), ("lmc_get_file", pointer, [pointer, size]),
             ("lmc_read_file", ctypes.c_int, [pointer, size, ctypes.c_uint64, pointer, size]),
             ("lmc_read_block_info", ctypes.c_int, [pointer, size, Position, pointer])):
         getattr(c, name).restype = result
@@ -233,7 +233,7 @@ class LMC:
         if status:
             return status, None
         got = ctypes.create_string_buffer(len(packed.files))
-        if self.c.lmc_count_files(reader) == 1:
+        if self.c.lmc_get_file(reader, 0) and not self.c.lmc_get_file(reader, 1):
             status = self.c.lmc_read_file(reader, 0, 0, got, len(packed.files))
         else:
             status = 1

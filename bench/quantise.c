@@ -31,7 +31,7 @@ static double cpu_seconds(void)
 static void fit(int which, unsigned bits, double bound)
 {
     lmc_quantizer_options options;
-    lmc_elements elements;
+    lmc_source elements;
     memset(&options, 0, sizeof options);
     options.dtype = LMC_F32;
     options.role = which ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;

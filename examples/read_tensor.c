@@ -15,10 +15,12 @@
 
 /* The library asks for bytes at an offset; where they come from (a file, an object store, memory)
  * is our business. */
-static int read_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     FILE *file = (FILE *)user;
-    return fseeko(file, (off_t)offset, SEEK_SET) != 0 || fread(dst, 1, size, file) != size;
+    return fseeko(file, (off_t)offset, SEEK_SET) == 0 && fread(dst, 1, size, file) == size
+               ? LMC_OK
+               : LMC_ERR_READ;
 }
 
 static int open_source(lmc_source *source, const char *path)

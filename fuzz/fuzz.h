@@ -200,4 +200,36 @@ static inline void fuzz_seal_block(uint8_t *block, lmc_position position)
     fuzz_put32(block + 20, crc);
 }
 
+/* What a reader tells of its snapshot: all zero if there is none. */
+static inline lmc_snapshot_info fuzz_info(const lmc_reader *reader)
+{
+    lmc_snapshot_info info;
+    memset(&info, 0, sizeof info);
+    if (reader && lmc_reader_get_info(reader, &info) != LMC_OK) abort();
+    return info;
+}
+static inline void fuzz_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    const lmc_snapshot_info info = fuzz_info(reader);
+    memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+}
+static inline uint64_t fuzz_encoded_size(const lmc_reader *reader, size_t file_number,
+                                      uint64_t offset, uint64_t size)
+{
+    uint64_t encoded = 0;
+    const enum lmc_status status =
+        lmc_reader_encoded_size(reader, file_number, offset, size, &encoded);
+    if (status != LMC_OK && status != LMC_ERR_UNSUPPORTED && status != LMC_ERR_ARGUMENT) abort();
+    return encoded;
+}
+
+/* 1: it can. */
+static inline int fuzz_can_restore_in_place(const lmc_reader *reader)
+{
+    int can = 0;
+    const enum lmc_status status = lmc_reader_can_restore_in_place(reader, &can);
+    if (status != LMC_OK && status != LMC_ERR_MEMORY) abort();
+    return can;
+}
+
 #endif

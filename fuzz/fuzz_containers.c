@@ -18,10 +18,10 @@
 
 static fuzz_guard input_guard;
 
-static int discard(void *user, const void *data, size_t size)
+static enum lmc_status discard(void *user, const void *data, size_t size)
 {
     (void)user, (void)data, (void)size;
-    return 0;
+    return LMC_OK;
 }
 
 /* The file with its tensors, as a snapshot would have it. */

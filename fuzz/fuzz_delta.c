@@ -27,7 +27,7 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     fuzz_reserve(&place_guard, IO_MOST_SIZE);
     target.data = place_guard.data;
     target.in_place = 1;
-    for (i = 0; i < lmc_count_files(base); i++) {
+    for (i = 0; i < fuzz_info(base).n_files; i++) {
         const lmc_file *const f = lmc_get_file(base, i);
         if (i >= IO_MOST_FILES || f->size > IO_USUAL_SIZE - size) return;
         if (lmc_read_file(base, i, 0, target.data + size, (size_t)f->size) != LMC_OK) return;
@@ -101,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         source = io_source(&delta_file);
         options.base = &base;
         if (lmc_open_reader(&reader, &source, &options) == LMC_OK &&
-            lmc_can_restore_in_place(reader))
+            fuzz_can_restore_in_place(reader))
             check_in_place(delta_data, in.size - base_size, base_reader, &io, how >> 5 & 7,
                            status == LMC_OK ? &restored : NULL);
         lmc_free_reader(reader);

@@ -19,15 +19,15 @@ typedef struct split_file {
 
 static fuzz_guard input_guard;
 
-static int read_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     split_file *const f = (split_file *)user;
     const uint64_t missing = f->size - f->present;
     FUZZ_CHECK(offset <= f->size && size <= f->size - offset); /* a reader never asks for more */
-    if (f->reads++ == f->fail_at) return 1;
-    if (offset + size > HEADER && offset < HEADER + missing) return 1;
+    if (f->reads++ == f->fail_at) return LMC_ERR_READ;
+    if (offset + size > HEADER && offset < HEADER + missing) return LMC_ERR_READ;
     memcpy(dst, f->data + (offset >= HEADER ? offset - missing : offset), size);
-    return 0;
+    return LMC_OK;
 }
 
 static volatile size_t sink; /* so that all of it is read */
@@ -36,7 +36,7 @@ static size_t length(const char *s) { return s ? strlen(s) : 0; }
 
 static void list(const lmc_reader *reader, unsigned seed)
 {
-    const size_t n_files = lmc_count_files(reader);
+    const size_t n_files = fuzz_info(reader).n_files;
     size_t i, j, sum = 0;
     uint64_t total = 0;
     FUZZ_CHECK(n_files > 0 && lmc_get_file(reader, n_files) == NULL);
@@ -61,16 +61,16 @@ static void list(const lmc_reader *reader, unsigned seed)
                            number == i && found == t);
                 status = lmc_find_tensor(reader, NULL, t->name, &number, &found);
                 FUZZ_CHECK(status == LMC_OK ? number == i && found == t
-                                            : status == LMC_ERR_ARGUMENT && n_files > 1);
-                (void)lmc_count_encoded(reader, i, t->offset, t->size);
+                                            : status == LMC_ERR_AMBIGUOUS && n_files > 1);
+                (void)fuzz_encoded_size(reader, i, t->offset, t->size);
             }
         }
         if (file->size) {
-            const uint64_t all = lmc_count_encoded(reader, i, 0, file->size), half = file->size / 2;
-            FUZZ_CHECK(lmc_count_encoded(reader, i, 0, half) <= all &&
-                       lmc_count_encoded(reader, i, half, UINT64_MAX) <= all);
-            FUZZ_CHECK(lmc_count_encoded(reader, i, file->size, 1) == 0);
-            (void)lmc_count_encoded(reader, i, seed % file->size, seed);
+            const uint64_t all = fuzz_encoded_size(reader, i, 0, file->size), half = file->size / 2;
+            FUZZ_CHECK(fuzz_encoded_size(reader, i, 0, half) <= all &&
+                       fuzz_encoded_size(reader, i, half, file->size - half) <= all);
+            FUZZ_CHECK(fuzz_encoded_size(reader, i, file->size, 1) == 0);
+            (void)fuzz_encoded_size(reader, i, seed % file->size, seed);
         }
     }
     {
@@ -78,7 +78,7 @@ static void list(const lmc_reader *reader, unsigned seed)
         const void *value;
         const lmc_tensor *found;
         size_t size;
-        for (i = 0; i < lmc_count_metadata(reader); i++) {
+        for (i = 0; i < fuzz_info(reader).n_metadata; i++) {
             FUZZ_CHECK(lmc_get_metadata(reader, i, &key, &value, &size) == LMC_OK && key[0] != 0);
             sum += lmc_crc32c((uint32_t)length(key), value, size);
         }
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lmc_source source;
     split_file file;
     uint8_t base_identity[LMC_IDENTITY_SIZE], identity[LMC_IDENTITY_SIZE];
-    uint32_t depth = 0;
+    lmc_snapshot_info header, info;
     enum lmc_status status, header_status = LMC_OK;
 
     if (in.size > MOST_INPUT) return 0;
@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const uint64_t total = mutate_get64(file.data + in.size - TRAILER + 16);
         if (total >= in.size) file.size = total;
     }
-    if (in.size >= HEADER) header_status = lmc_read_header(file.data, base_identity, &depth);
+    if (in.size >= HEADER) header_status = lmc_header_parse(file.data, in.size, &header);
     memset(&options, 0, sizeof options);
     if (index_limit) options.limits.max_index_size = 16 * (uint64_t)index_limit;
     if (total_limit) options.limits.max_total_size = (uint64_t)seed << (seed & 7);
@@ -139,11 +139,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(header_status == LMC_OK);
         fuzz_memory.fail_at = -1;
         list(reader, seed);
-        FUZZ_CHECK(lmc_get_base_identity(reader, identity) == depth &&
-                   memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
-        (void)lmc_can_restore_in_place(reader);
+        info = fuzz_info(reader);
+        FUZZ_CHECK(info.chain_depth == header.chain_depth && info.has_base == header.has_base &&
+                   info.level == header.level && info.format_minor == header.format_minor &&
+                   memcmp(info.base_identity, header.base_identity, LMC_IDENTITY_SIZE) == 0);
+        (void)fuzz_can_restore_in_place(reader);
         base = lmc_make_reader_base(reader);
-        lmc_get_identity(reader, identity);
+        fuzz_identity(reader, identity);
         FUZZ_CHECK(lmc_identify_base(&base, base_identity, NULL) == LMC_OK &&
                    memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
     } else FUZZ_CHECK(reader == NULL);

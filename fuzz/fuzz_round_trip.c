@@ -83,8 +83,9 @@ static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
     if (of->size == 2 * t->size && t->size % 2 == 0 && how != 3) {
         twin->conversion = how == 1 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_F32_TO_F16;
         if (fuzz_bits(&p, 1))
-            lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
-                        twin->conversion);
+            if (lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
+                        twin->conversion) != LMC_OK)
+                abort();
     } else if (of->size == t->size) {
         if (fuzz_bits(&p, 1)) memcpy(f->data + t->offset, f->data + of->offset, (size_t)t->size);
     } else return;
@@ -96,9 +97,9 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     lmc_tensor *const t = &f->tensors[number];
     made_tensor *const made = &f->made[number];
     lmc_quantizer_options options;
-    lmc_elements elements;
+    lmc_source elements;
     memset(&options, 0, sizeof options);
-    elements.read = read_elements;
+    elements.read_at = read_elements;
     elements.user = f->data + t->offset;
     elements.size = t->size;
     options.dtype = lmc_find_dtype(t->dtype);
@@ -115,7 +116,7 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     }
     if (lmc_fit_quantizer(&made->quantizer, &elements, &options) != LMC_OK) return;
     t->quantizer = made->quantizer;
-    if (options.second_elements.read) {
+    if (options.second_elements.read_at) {
         made->second = f->data + of->offset;
         made->twin.file_number = 0; /* set by the caller */
         made->twin.offset = of->offset;
@@ -232,12 +233,12 @@ typedef struct failing_sink {
     int failed;
 } failing_sink;
 
-static int write_sink(void *user, const void *data, size_t size)
+static enum lmc_status write_sink(void *user, const void *data, size_t size)
 {
     failing_sink *const s = (failing_sink *)user;
     if (++s->calls == s->fail_at) {
         s->failed = 1;
-        return 1;
+        return LMC_ERR_WRITE;
     }
     return s->sink.write(s->sink.user, data, size);
 }
@@ -248,6 +249,7 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
 {
     static const char *const keys[] = {"a", "aa", "b"};
     lmc_writer *writer = NULL;
+    lmc_writer_info info;
     lmc_sink sink;
     enum lmc_status status;
     size_t i, at, n;
@@ -273,7 +275,8 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
     for (i = 0; i < n_metadata && status == LMC_OK; i++)
         status = lmc_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
     if (status == LMC_OK) status = lmc_finish_writer(writer);
-    if (status == LMC_OK) status = lmc_get_writer_identity(writer, identity);
+    if (status == LMC_OK) status = lmc_writer_get_info(writer, &info);
+    if (status == LMC_OK) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
     if (status != LMC_OK && writer)
         FUZZ_CHECK(lmc_finish_writer(writer) == status || status == LMC_ERR_ARGUMENT);
     lmc_free_writer(writer);
@@ -335,7 +338,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (own) {
         options.read_back = read_written;
-        options.read_back_user = &now;
+        options.user = &now;
     }
     to.sink = lmc_make_memory_sink(&memory);
     to.calls = 0;

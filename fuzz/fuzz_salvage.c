@@ -37,7 +37,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
         if (status != LMC_OK) break;
         FUZZ_CHECK((range.status == LMC_OK) == (range.data != NULL));
         if (range.file_number != SIZE_MAX) {
-            FUZZ_CHECK(range.file_number >= number && range.file_number < lmc_count_files(reader));
+            FUZZ_CHECK(range.file_number >= number && range.file_number < fuzz_info(reader).n_files);
             if (range.file_number != number) end = 0;
             number = range.file_number;
             FUZZ_CHECK(range.offset >= end && range.size <= UINT64_MAX - range.offset);
@@ -53,7 +53,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     }
     fuzz_memory.fail_at = -1;
     FUZZ_CHECK(lmc_get_damage(reader, &damage) == LMC_OK);
-    for (i = 0; i < lmc_count_files(reader) && i < IO_MOST_FILES; i++) {
+    for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
         const lmc_file *const f = lmc_get_file(reader, i);
         const int known = lmc_is_described(reader, i), confirmed = lmc_confirm(reader, i, NULL);
         if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(known && confirmed == 1);

@@ -117,7 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* quantised: the same quantiser, the same bytes */
     if (fits && (dtype == LMC_F32 || dtype == LMC_BF16)) {
         fuzz_input elements_input = {input, size}, second_input = {base, size};
-        lmc_elements elements = {read_elements, &elements_input, size};
+        lmc_source elements = {read_elements, &elements_input, size};
         lmc_quantizer_options options;
         memset(&options, 0, sizeof options);
         options.dtype = dtype;
@@ -127,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         options.bound = 1.0 / (1u << bound) * 0.75;
         options.group = group;
         if (base && options.role == LMC_ROLE_FIRST_MOMENT) {
-            options.second_elements.read = read_elements;
+            options.second_elements.read_at = read_elements;
             options.second_elements.user = &second_input;
             options.second_elements.size = size;
         }
@@ -155,7 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             tensor.level = level;
             tensor.log2_block = 14;
             tensor.quantizer = quantizer;
-            if (options.second_elements.read) {
+            if (options.second_elements.read_at) {
                 tensor.prediction = base;
                 tensor.prediction_size = size;
             }
@@ -179,10 +179,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(q && n != 0);
             memcpy(q, input, size);
             FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size,
-                                    options.second_elements.read ? base : NULL) == LMC_OK);
+                                    options.second_elements.read_at ? base : NULL) == LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
             FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size,
-                                    options.second_elements.read ? base : NULL) == LMC_OK);
+                                    options.second_elements.read_at ? base : NULL) == LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(q, size, 0);
             if (i != 0) lmc_free_quantizer(quantizer);

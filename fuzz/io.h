@@ -59,26 +59,26 @@ static inline int io_fails(io_file *f)
     return fails;
 }
 
-static inline int io_read_at(void *user, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status io_read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     io_file *const f = (io_file *)user;
-    if (io_fails(f)) return 1;
+    if (io_fails(f)) return LMC_ERR_READ;
     FUZZ_CHECK(offset <= f->size && size <= f->size - offset);
     if (size) memcpy(dst, f->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
-static inline int io_read(void *user, void *dst, size_t size, size_t *got)
+static inline enum lmc_status io_read(void *user, void *dst, size_t size, size_t *got)
 {
     io_file *const f = (io_file *)user;
     size_t n = f->size - f->at;
-    if (io_fails(f)) return 1;
+    if (io_fails(f)) return LMC_ERR_READ;
     if (n > size) n = size;
     if (f->piece && n > f->piece) n = f->piece;
     if (n) memcpy(dst, f->data + f->at, n);
     f->at += n;
     *got = n;
-    return 0;
+    return LMC_OK;
 }
 
 static inline io_file io_open(const uint8_t *data, size_t size, unsigned piece, unsigned fail_at)
@@ -115,7 +115,7 @@ typedef struct io_target {
     uint64_t n_written;
 } io_target;
 
-static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status io_begin_file(void *user, const lmc_file *file, size_t number)
 {
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(!t->in_file && (t->in_place || number == t->n_files) && file->path[0] != '/' &&
@@ -124,46 +124,46 @@ static inline int io_begin_file(void *user, const lmc_file *file, size_t number)
         const size_t size = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
         /* unknown: io_end_file will see */
         if (number >= t->n_files || (file->size != LMC_UNKNOWN_SIZE && file->size != size))
-            return 1;
+            return LMC_ERR_WRITE;
         t->position = size < t->skip ? size : t->skip;
         t->skip -= t->position;
         t->position += t->starts[number];
     } else {
-        if (t->n_files == IO_MOST_FILES) return 1;
+        if (t->n_files == IO_MOST_FILES) return LMC_ERR_WRITE;
         t->starts[t->n_files++] = t->size;
         t->starts[t->n_files] = t->size;
     }
     t->in_file = 1;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int io_write(void *user, const void *data, size_t size)
+static inline enum lmc_status io_write(void *user, const void *data, size_t size)
 {
     io_target *const t = (io_target *)user;
     size_t *const at = t->in_place ? &t->position : &t->size;
     FUZZ_CHECK(t->in_file && size != 0);
     if (++t->calls == t->fail_at) {
         t->failed = 1;
-        return 1;
+        return LMC_ERR_WRITE;
     }
-    if (size > t->cap - *at) return 1;
+    if (size > t->cap - *at) return LMC_ERR_WRITE;
     memcpy(t->data + *at, data, size);
     *at += size;
     t->n_written += size;
     if (!t->in_place) t->starts[t->n_files] = t->size;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int io_end_file(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status io_end_file(void *user, const lmc_file *file, size_t number)
 {
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(t->in_file);
-    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return 1;
+    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return LMC_ERR_WRITE;
     if (!t->in_place)
         FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] &&
                    file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));
     t->in_file = 0;
-    return 0;
+    return LMC_OK;
 }
 
 static inline enum lmc_status io_read_back(void *user, size_t number, uint64_t offset, void *dst,
@@ -209,7 +209,7 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
     size_t i, j;
     uint32_t random = io->seed | 1;
     const int fails = io->fail_alloc || io->fail_read;
-    for (i = 0; i < lmc_count_files(reader) && i < IO_MOST_FILES; i++) {
+    for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
         const lmc_file *const file = lmc_get_file(reader, i);
         uint8_t *all, *part;
         enum lmc_status status;
@@ -335,9 +335,9 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     opened_as = lmc_open_reader(&reader, &source, &options);
     if (opened_as == LMC_OK) {
         read_as = io_check_reader(reader, restored_as == LMC_OK ? restored : NULL, io);
-        lmc_get_identity(reader, other);
+        fuzz_identity(reader, other);
         if (restored_as == LMC_OK) FUZZ_CHECK(memcmp(identity, other, LMC_IDENTITY_SIZE) == 0);
-        (void)lmc_can_restore_in_place(reader);
+        (void)fuzz_can_restore_in_place(reader);
     }
     /* of a damaged base, a reader reads what no block makes use of */
     if (!fails && restored_as == LMC_OK) {
@@ -367,8 +367,10 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     const lmc_tensor *found;
     const char *key;
     const void *value;
-    uint8_t byte, identity[LMC_IDENTITY_SIZE];
-    uint32_t depth;
+    uint8_t byte;
+    lmc_snapshot_info info;
+    uint64_t encoded;
+    int can;
     size_t n;
     unsigned i;
     memset(&restore, 0, sizeof restore);
@@ -404,20 +406,20 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     base = lmc_make_reader_base(NULL);
     base.n_files = 1; /* which is not there */
     FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_read_header(NULL, identity, &depth) == LMC_ERR_ARGUMENT &&
-               lmc_read_header(data, NULL, &depth) == LMC_ERR_ARGUMENT &&
-               lmc_read_header(data, identity, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_count_files(NULL) == 0 && lmc_get_file(NULL, 0) == NULL &&
-               lmc_count_metadata(NULL) == 0 && lmc_count_encoded(NULL, 0, 0, 1) == 0);
-    FUZZ_CHECK(!lmc_can_restore_in_place(NULL) && lmc_get_base_identity(NULL, identity) == 0);
-    lmc_get_identity(NULL, identity);
+    FUZZ_CHECK(lmc_header_parse(NULL, 1, &info) == LMC_ERR_ARGUMENT &&
+               lmc_header_parse(NULL, 0, &info) == LMC_ERR_NOT_LMC &&
+               lmc_header_parse(data, size, NULL) == LMC_ERR_ARGUMENT &&
+               lmc_reader_get_info(NULL, &info) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_get_file(NULL, 0) == NULL &&
+               lmc_reader_encoded_size(NULL, 0, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
+               lmc_reader_can_restore_in_place(NULL, &can) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL &&
                lmc_find_dtype(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
                lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_workspace_size(0) == 0 &&
                lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
     file = io_open(data, size, 0, 0);
     if (lmc_open_reader(&reader, &source, NULL) == LMC_OK) {
-        const size_t n_files = lmc_count_files(reader);
+        const size_t n_files = fuzz_info(reader).n_files;
         FUZZ_CHECK(lmc_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT &&
                    lmc_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
                    lmc_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT &&
@@ -448,9 +450,12 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                    base.read(base.user, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT &&
                    base.read(base.user, 0, lmc_get_file(reader, 0)->size, &byte, 1) ==
                        LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_count_encoded(reader, n_files, 0, 1) == 0);
-        lmc_get_identity(reader, NULL);
-        (void)lmc_get_base_identity(reader, NULL);
+        FUZZ_CHECK(lmc_reader_encoded_size(reader, n_files, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_get_info(reader, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_can_restore_in_place(reader, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_file(reader, NULL, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_file(reader, "", NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_metadata(reader, NULL, &value, &n) == LMC_ERR_ARGUMENT);
         lmc_free_reader(reader);
     }
 }

@@ -112,23 +112,25 @@ struct restored {
     size_t n;
 };
 
-static int begin_file(void *user, const lmc_file *file, size_t number)
+static enum lmc_status begin_file(void *user, const lmc_file *file, size_t number)
 {
     (void)file;
-    return number != ((struct restored *)user)->n || number >= MAX_FILES;
+    return number == ((struct restored *)user)->n && number < MAX_FILES ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int write_bytes(void *user, const void *data, size_t size)
+static enum lmc_status write_bytes(void *user, const void *data, size_t size)
 {
     struct restored *r = (struct restored *)user;
     lmc_sink sink = lmc_make_memory_sink(&r->files[r->n]);
     return sink.write(sink.user, data, size);
 }
 
-static int end_file(void *user, const lmc_file *file, size_t number)
+static enum lmc_status end_file(void *user, const lmc_file *file, size_t number)
 {
     (void)number;
-    return file->size != ((struct restored *)user)->files[((struct restored *)user)->n++].size;
+    return file->size == ((struct restored *)user)->files[((struct restored *)user)->n++].size
+               ? LMC_OK
+               : LMC_ERR_WRITE;
 }
 
 static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
@@ -179,9 +181,9 @@ static void put_tensor(lmc_memory *text, const lmc_tensor *t)
 static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r,
                     const uint8_t *identity)
 {
-    uint8_t again[LMC_IDENTITY_SIZE];
-    lmc_get_identity(reader, again);
-    if (memcmp(again, identity, sizeof again) != 0 || lmc_count_files(reader) != r->n)
+    lmc_snapshot_info info;
+    if (lmc_reader_get_info(reader, &info) != LMC_OK ||
+        memcmp(info.identity, identity, LMC_IDENTITY_SIZE) != 0 || info.n_files != r->n)
         return FLAT_DIFFERS;
     put(text, identity, LMC_IDENTITY_SIZE);
     put_number(text, r->n);
@@ -210,7 +212,7 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
         put_number(text, file->n_tensors);
         for (size_t k = 0; k < file->n_tensors; k++) put_tensor(text, &file->tensors[k]);
     }
-    for (size_t i = 0; i < lmc_count_metadata(reader); i++) {
+    for (size_t i = 0; i < info.n_metadata; i++) {
         const char *key;
         const void *value;
         size_t size;

@@ -83,12 +83,14 @@ enum lmc_status {
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* the caller's read callback failed */
-    LMC_ERR_WRITE = 6,         /* the caller's write callback failed */
+    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
+    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
     LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -166,6 +168,15 @@ typedef struct lmc_parallel {
     void *user;
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
+
+/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
+ * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
+ * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+typedef struct lmc_source {
+    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+    uint64_t size; /* bytes */
+} lmc_source;
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
@@ -290,13 +301,6 @@ typedef struct lmc_loss {
 typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a tensor, wherever the caller has them. */
-typedef struct lmc_elements {
-    enum lmc_status (*read)(void *user, uint64_t offset, void *dst, size_t size); /* all of it */
-    void *user;
-    uint64_t size; /* bytes */
-} lmc_elements;
-
 typedef struct lmc_quantizer_options {
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
@@ -306,7 +310,7 @@ typedef struct lmc_quantizer_options {
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
     double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_elements second_elements; /* of a first moment: the second moment of the same parameters; or
+    lmc_source second_elements;   /* of a first moment: the second moment of the same parameters; or
                                      all zero */
     const lmc_quantizer *second;  /* the quantiser of that, or NULL: it stays as it is */
     unsigned generation;          /* of the elements: 0, unless they were quantised before */
@@ -318,7 +322,7 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_elements *elements,
+LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
                                           const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
@@ -399,8 +403,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return 0 for success; any other value makes the function
- * that called return LMC_ERR_READ or LMC_ERR_WRITE. */
+ * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -440,9 +444,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says, which is not NONE; both little-endian. For those
- * who look for twins. */
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
+ * ARGUMENT: NONE, or no conversion. */
+LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -462,19 +466,13 @@ typedef struct lmc_file {
 /* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
-    int (*write)(void *user, const void *data, size_t size); /* append all of it */
+    enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
     void *user;
 } lmc_sink;
 
-typedef struct lmc_source {
-    int (*read_at)(void *user, uint64_t offset, void *dst, size_t size); /* all of it, or fail */
-    void *user;
-    uint64_t size; /* of the LMC file */
-} lmc_source;
-
 /* Reads up to size bytes (at least 1 unless the stream ends: then 0) into dst; *got: how many. */
 typedef struct lmc_stream {
-    int (*read)(void *user, void *dst, size_t size, size_t *got);
+    enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
     void *user;
 } lmc_stream;
 
@@ -497,7 +495,7 @@ typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
     const lmc_file *(*get_file)(void *user, size_t file_number);
-    /* Reads all of it. Errors, which whoever asked gets: READ, or what is wrong with the base. */
+    /* Reads all of it. Errors: READ, or what is wrong with the base. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -542,13 +540,16 @@ typedef struct lmc_writer_options {
      * after it was quantised). With it, restoring wants a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    void *read_back_user;
+    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
      * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
      * some 0.3 GB/s. */
     int content_hashes;
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far. What is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_writer_options;
 
 /* Memory:
@@ -600,11 +601,12 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, co
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
-/* Identity of the snapshot; known after finishing. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *writer,
-                                                uint8_t identity[LMC_IDENTITY_SIZE]);
-/* Bytes handed to the sink so far. */
-LMC_API uint64_t lmc_count_written(const lmc_writer *writer);
+typedef struct lmc_writer_info {
+    uint64_t size;                       /* bytes handed to the sink so far */
+    int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
+    uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
+} lmc_writer_info;
+LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -623,11 +625,11 @@ typedef struct lmc_restore_options {
     void *alloc_user;
     void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
     /* The path was checked: relative, no "..". */
-    int (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
-    int (*write)(void *user, const void *data, size_t size);
+    enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
-    int (*end_file)(void *user, const lmc_file *file, size_t file_number);
+    enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
      * caller's thread, never beside write(). */
@@ -638,6 +640,8 @@ typedef struct lmc_restore_options {
                          write() gets the rest */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
+    /* As that of a writer: bytes of files that were decoded so far. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -648,12 +652,12 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
+ * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
- *   lmc_can_restore_in_place tells whether the files can stay where they are.
+ *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's identity, or leaves it
  *   to the CRC of each block's base bytes, which is compared before the block is written. Nothing
  *   else is compared with the target: begin_file() must refuse a file that has another path,
@@ -697,10 +701,25 @@ typedef struct lmc_reader_options {
 LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
-LMC_API size_t lmc_count_files(const lmc_reader *reader);
+
+/* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
+typedef struct lmc_snapshot_info {
+    size_t n_files, n_metadata;               /* 0 in a header */
+    uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
+    uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
+    uint32_t chain_depth; /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;         /* 1: it is a delta */
+    unsigned level;       /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned format_minor; /* of the version that it was written by */
+} lmc_snapshot_info;
+/* Of a damaged file, as far as that is known. */
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
-/* The tensor of that name. path NULL: in any file; LMC_ERR_ARGUMENT if several files have one. */
+/* The file of that path; NOT_FOUND. */
+LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
+                                             size_t *file_number);
+/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND. */
 LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
@@ -712,7 +731,6 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, ui
 LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
-LMC_API void lmc_get_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
 LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
@@ -726,26 +744,22 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
-/* The identity of the base. Returns the number of deltas down to a snapshot without a base; 0, and
- * zeros for the identity, if this is one. */
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *reader,
-                                       uint8_t identity[LMC_IDENTITY_SIZE]);
-/* The same, from the first LMC_FILE_HEADER_SIZE bytes of an LMC file: to find the base before the
- * file is opened. Errors: ARGUMENT, NOT_LMC, VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
+/* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
+ * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
+ * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth);
+LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                         lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
  * length. Where many small tensors are in another order than in the base, a block may be decoded
  * for each of them, and the factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
-/* 1 if the snapshot can be restored over its base, which the reader was given: both have files of
- * the same paths, kinds and sizes, and what predicts an element lies where the element will lie.
- * Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be; else 1.
- * (0, too, if there is no memory to find out.) */
-LMC_API int lmc_can_restore_in_place(const lmc_reader *reader);
+/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
+ * files of the same paths, kinds and sizes, and what predicts an element lies where the element
+ * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
+ * else 1. Errors: ARGUMENT, MEMORY. */
+LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
@@ -754,15 +768,17 @@ LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
 /* Identity of a base; LMC_ERR_MEMORY. */
 LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
-LMC_API size_t lmc_count_metadata(const lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
-/* Encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion, where
- * they hold more. For listings. */
-LMC_API uint64_t lmc_count_encoded(const lmc_reader *reader, size_t file_number, uint64_t offset,
-                                   uint64_t size);
+/* The entry of that key; NOT_FOUND. */
+LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
+                                                 const void **value, size_t *size);
+/* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
+ * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
+                                                uint64_t offset, uint64_t size, uint64_t *encoded);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader

@@ -134,7 +134,7 @@ static int show_quantised(const lmc_parallel *parallel)
                     lmc_quantizer_options options;
                     lmc_tensor_options tensor_options;
                     lmc_quantizer_info info = {0, NULL, 0, 0, 0, 0, {0, LMC_MEASURE_NONE, 0}};
-                    lmc_elements elements;
+                    lmc_source elements;
                     char name[120];
                     memset(&options, 0, sizeof options);
                     options.dtype = width == 2 ? LMC_BF16 : LMC_F32;

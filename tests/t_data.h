@@ -260,10 +260,10 @@ static inline enum lmc_status t_read_elements(void *user, uint64_t offset, void 
     return LMC_OK;
 }
 
-static inline lmc_elements t_elements(void *data, size_t size)
+static inline lmc_source t_elements(void *data, size_t size)
 {
-    lmc_elements elements;
-    elements.read = t_read_elements;
+    lmc_source elements;
+    elements.read_at = t_read_elements;
     elements.user = data;
     elements.size = size;
     return elements;

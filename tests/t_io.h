@@ -113,10 +113,10 @@ static inline int t_fails(t_calls *calls, enum lmc_status expect)
     return fails;
 }
 
-static inline int t_append(void *user, const void *data, size_t size)
+static inline enum lmc_status t_append(void *user, const void *data, size_t size)
 {
     t_memory *memory = (t_memory *)user;
-    if (t_fails(memory->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(memory->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     if (memory->size + size > memory->cap) {
         memory->cap = 2 * memory->cap + size;
         memory->data = (uint8_t *)realloc(memory->data, memory->cap);
@@ -124,30 +124,30 @@ static inline int t_append(void *user, const void *data, size_t size)
     }
     if (size) memcpy(memory->data + memory->size, data, size);
     memory->size += size;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_read_at(void *user, uint64_t offset, void *dst, size_t size)
+static inline enum lmc_status t_read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     t_memory *memory = (t_memory *)user;
     memory->reads++;
-    if (t_fails(memory->calls, LMC_ERR_READ)) return 1;
-    if (offset > memory->size || size > memory->size - offset) return 2;
+    if (t_fails(memory->calls, LMC_ERR_READ)) return LMC_ERR_READ;
+    if (offset > memory->size || size > memory->size - offset) return LMC_ERR_READ;
     if (size) memcpy(dst, memory->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_read(void *user, void *dst, size_t size, size_t *got)
+static inline enum lmc_status t_read(void *user, void *dst, size_t size, size_t *got)
 {
     t_memory *memory = (t_memory *)user;
     size_t n = memory->size - memory->at;
-    if (t_fails(memory->calls, LMC_ERR_READ)) return -1;
+    if (t_fails(memory->calls, LMC_ERR_READ)) return LMC_ERR_READ;
     if (n > size) n = size;
     if (memory->piece && n > memory->piece) n = memory->piece;
     if (n) memcpy(dst, memory->data + memory->at, n);
     memory->at += n;
     *got = n;
-    return 0;
+    return LMC_OK;
 }
 
 /* -- a model: what a snapshot should hold -- */
@@ -189,6 +189,34 @@ static inline t_file *t_add_file(t_model *model, const char *path, const uint8_t
     f->data = data;
     f->size = size;
     return f;
+}
+
+/* What a reader tells of its snapshot: all zero if there is none. */
+static inline lmc_snapshot_info t_info(const lmc_reader *reader)
+{
+    lmc_snapshot_info info;
+    memset(&info, 0, sizeof info);
+    if (reader && lmc_reader_get_info(reader, &info) != LMC_OK) abort();
+    return info;
+}
+static inline void t_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    const lmc_snapshot_info info = t_info(reader);
+    memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+}
+static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_number,
+                                      uint64_t offset, uint64_t size)
+{
+    uint64_t encoded = 0;
+    const enum lmc_status status =
+        lmc_reader_encoded_size(reader, file_number, offset, size, &encoded);
+    if (status != LMC_OK && status != LMC_ERR_UNSUPPORTED && status != LMC_ERR_ARGUMENT) abort();
+    return encoded;
+}
+static inline uint64_t t_written(const lmc_writer *writer)
+{
+    lmc_writer_info info;
+    return lmc_writer_get_info(writer, &info) == LMC_OK ? info.size : 0;
 }
 
 /* A tensor whose strings and shape are the caller's. */
@@ -287,8 +315,12 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     for (i = 0; status == LMC_OK && i < model->n_metadata; i++)
         status = lmc_add_metadata(writer, model->keys[i], model->values[i], model->value_sizes[i]);
     if (status == LMC_OK) status = lmc_finish_writer(writer);
-    if (status == LMC_OK && identity != NULL) status = lmc_get_writer_identity(writer, identity);
-    if (status == LMC_OK) CHECK(lmc_count_written(writer) == out->size);
+    if (status == LMC_OK) {
+        lmc_writer_info info;
+        CHECK_STATUS(lmc_writer_get_info(writer, &info), LMC_OK);
+        CHECK(info.size == out->size && info.is_finished);
+        if (identity != NULL) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+    }
     lmc_free_writer(writer);
     return status;
 }
@@ -400,32 +432,32 @@ static inline int t_same_file(const lmc_file *got, const t_file *want, int size_
     return same;
 }
 
-static inline int t_on_begin(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status t_on_begin(void *user, const lmc_file *file, size_t number)
 {
     t_restore *r = (t_restore *)user;
-    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     r->wrong |= r->open || number != r->file || number >= r->model->n_files;
     if (!r->wrong) r->wrong |= !t_same_file(file, &r->model->files[number], 0);
     r->open = 1;
     r->at = 0;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_on_write(void *user, const void *data, size_t size)
+static inline enum lmc_status t_on_write(void *user, const void *data, size_t size)
 {
     t_restore *r = (t_restore *)user;
     const t_file *f = &r->model->files[r->file];
-    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     r->wrong |= !r->open || r->at > f->size || size > f->size - r->at;
     if (!r->wrong) r->wrong |= memcmp(f->data + r->at, data, size) != 0;
     r->at += size;
-    return 0;
+    return LMC_OK;
 }
 
-static inline int t_on_end(void *user, const lmc_file *file, size_t number)
+static inline enum lmc_status t_on_end(void *user, const lmc_file *file, size_t number)
 {
     t_restore *r = (t_restore *)user;
-    if (t_fails(r->calls, LMC_ERR_WRITE)) return 1;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     r->wrong |= !r->open || number != r->file || r->at != r->model->files[r->file].size ||
                 file->size != r->at;
     if (!r->wrong) {
@@ -434,7 +466,7 @@ static inline int t_on_end(void *user, const lmc_file *file, size_t number)
     }
     r->open = 0;
     r->file++;
-    return 0;
+    return LMC_OK;
 }
 
 /* What was delivered before. */
@@ -491,8 +523,14 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
     *wrong = 0;
     status = lmc_open_reader(&reader, &source, options);
     if (status == LMC_OK)
-        *wrong |= lmc_count_files(reader) != model->n_files ||
-                  lmc_count_metadata(reader) != model->n_metadata;
+        *wrong |= t_info(reader).n_files != model->n_files ||
+                  t_info(reader).n_metadata != model->n_metadata;
+    for (i = 0; status == LMC_OK && i < model->n_metadata; i++) {
+        const void *value = NULL;
+        size_t size = 0;
+        *wrong |= lmc_reader_find_metadata(reader, model->keys[i], &value, &size) != LMC_OK ||
+                  size != model->value_sizes[i] || memcmp(value, model->values[i], size) != 0;
+    }
     for (i = 0; status == LMC_OK && !*wrong && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
         const lmc_file *file = lmc_get_file(reader, i);
@@ -500,6 +538,8 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
         if (data == NULL) abort();
         *wrong |= file == NULL;
         if (file != NULL) {
+            size_t place = SIZE_MAX;
+            *wrong |= lmc_reader_find_file(reader, f->file.path, &place) != LMC_OK || place != i;
             *wrong |= !t_same_file(file, f, 1) || file->crc != t_crc32c(0, f->data, f->size);
             status = lmc_read_file(reader, i, 0, data, f->size);
             if (status == LMC_OK && f->size) *wrong |= memcmp(data, f->data, f->size) != 0;

@@ -882,9 +882,12 @@ static void try_conversion(uint32_t v)
         CHECK(0);
     }
     put(in, v, 4);
-    lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_F16);
+    CHECK_STATUS(lmc_convert(out, in, 1, LMC_CONVERT_NONE), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_convert(out, in, 1, (enum lmc_conversion)3), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_convert(NULL, in, 1, LMC_CONVERT_F32_TO_F16), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_F16), LMC_OK);
     if (get(out, 2) != f16) CHECK(get(out, 2) == f16);
-    lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_BF16);
+    CHECK_STATUS(lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_BF16), LMC_OK);
     if (get(out, 2) != bf16) CHECK(get(out, 2) == bf16);
 }
 
@@ -975,6 +978,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
     own self;
     uint8_t id[32], id2[32], base_id[32];
     uint32_t depth = 99;
+    lmc_snapshot_info header;
     size_t i, k, form, total = 0;
     t_heap heap;
     for (i = 0; i < model->n_files; i++) total += model->files[i].size;
@@ -1003,7 +1007,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 options.alloc_user = &heap;
                 options.base = n_bases ? bases[form] : NULL;
                 options.read_back = twins ? read_own : NULL;
-                options.read_back_user = &self;
+                options.user = &self;
                 CHECK_STATUS(t_write_model(model, &again, &options, pieces[i], id2), LMC_OK);
                 CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
                 if (out->data == NULL) {
@@ -1018,7 +1022,9 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
             }
     memset(id2, 0, 32);
     if (n_bases) CHECK_STATUS(lmc_identify_base(bases[0], id2, NULL), LMC_OK);
-    CHECK_STATUS(lmc_read_header(out->data, base_id, &depth), LMC_OK);
+    CHECK_STATUS(lmc_header_parse(out->data, out->size, &header), LMC_OK);
+    memcpy(base_id, header.base_identity, 32);
+    depth = header.chain_depth;
     CHECK(memcmp(id2, base_id, 32) == 0 && depth == (n_bases ? bases[0]->chain_depth + 1 : 0));
     for (form = 0; form < (n_bases ? n_bases : 1); form++)
         for (i = 0; i < 4; i++)
@@ -1055,8 +1061,9 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
     {
         lmc_reader *reader = open_memory(out, n_bases ? bases[0] : NULL, NULL);
         t_note("%s: reader", name);
-        CHECK(lmc_get_base_identity(reader, id2) == depth && memcmp(id2, base_id, 32) == 0);
-        lmc_get_identity(reader, id2);
+        header = t_info(reader);
+        CHECK(header.chain_depth == depth && memcmp(header.base_identity, base_id, 32) == 0);
+        t_identity(reader, id2);
         CHECK(memcmp(id, id2, 32) == 0);
         check_ranges(model, reader, log2_block + 5);
         lmc_free_reader(reader);
@@ -1114,7 +1121,7 @@ static double share_of(const lmc_reader *reader, const char *name)
     const lmc_tensor *t = NULL;
     size_t number = 0;
     if (!CHECK_STATUS(lmc_find_tensor(reader, NULL, name, &number, &t), LMC_OK)) return 99;
-    return (double)lmc_count_encoded(reader, number, t->offset, t->size) / (double)t->size;
+    return (double)t_encoded_size(reader, number, t->offset, t->size) / (double)t->size;
 }
 
 static part g_old_parts[OLD_PARTS], g_new_parts[NEW_PARTS];
@@ -1295,7 +1302,7 @@ typedef struct counted {
     uint64_t bytes;
 } counted;
 
-static int read_counted(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_counted(void *user, uint64_t offset, void *dst, size_t size)
 {
     counted *c = (counted *)user;
     c->bytes += size;
@@ -1570,7 +1577,7 @@ static lmc_writer_options small_options(small *s)
     options.log2_block = 14;
     options.base = &s->base;
     options.read_back = read_own;
-    options.read_back_user = &s->self;
+    options.user = &s->self;
     return options;
 }
 
@@ -1696,12 +1703,12 @@ static void test_faults(void)
 
 /* -- the wrong base, or none -- */
 
-static int must_not_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status must_not_begin(void *user, const lmc_file *file, size_t number)
 {
     (void)file;
     (void)number;
     *(int *)user = 1;
-    return 0;
+    return LMC_OK;
 }
 
 static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
@@ -1756,7 +1763,7 @@ static void test_wrong_bases(void)
     ((lmc_tensor *)(uintptr_t)s.files.files[0].tensors)[1].identity[31] ^= 0x80;
     t_note("a delta is listed without its base, and no more");
     reader = open_memory(&s.out, NULL, NULL);
-    CHECK(lmc_count_files(reader) == s.model.n_files);
+    CHECK(t_info(reader).n_files == s.model.n_files);
     CHECK_STATUS(lmc_read_file(reader, 0, 400, &byte, 1), LMC_ERR_BASE_MISSING);
     /* the file of unknown size has no prediction */
     CHECK_STATUS(lmc_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK);

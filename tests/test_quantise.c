@@ -87,13 +87,13 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
     return LMC_OK;
 }
 
-static lmc_elements elements_of(memory_elements *m, const uint8_t *data, size_t size)
+static lmc_source elements_of(memory_elements *m, const uint8_t *data, size_t size)
 {
-    lmc_elements elements;
+    lmc_source elements;
     m->data = data;
     m->size = size;
     m->calls = NULL;
-    elements.read = read_elements;
+    elements.read_at = read_elements;
     elements.user = m;
     elements.size = size;
     return elements;
@@ -130,7 +130,7 @@ static lmc_quantizer *fit(const plan *p, const uint8_t *x, size_t size, const ui
 {
     lmc_quantizer_options options = options_of(p);
     memory_elements memory, second_memory;
-    lmc_elements elements = elements_of(&memory, x, size);
+    lmc_source elements = elements_of(&memory, x, size);
     lmc_quantizer *q = NULL;
     if (second) options.second_elements = elements_of(&second_memory, second, size);
     options.second = second_quantizer;
@@ -469,7 +469,7 @@ static void test_reasons(void)
     uint8_t *const x = (uint8_t *)malloc(8 * most), *const v = (uint8_t *)malloc(8 * most);
     memory_elements memory, other_memory;
     lmc_quantizer_options options;
-    lmc_elements elements;
+    lmc_source elements;
     lmc_quantizer_info info;
     lmc_quantizer *q = NULL, *second = NULL;
     plan p;
@@ -515,7 +515,7 @@ static void test_reasons(void)
     fill(x, v, most, 4, K_MOMENT, 1);
     elements = elements_of(&memory, x, 4 * most);
     for (i = 0; i < 24; i++) {
-        lmc_elements bad = elements;
+        lmc_source bad = elements;
         options = options_of(&p);
         switch (i) {
         case 0: options.bits = 3; break;
@@ -524,7 +524,7 @@ static void test_reasons(void)
         case 3: options.role = (enum lmc_role)3; break;
         case 4: options.generation = 255; break;
         case 5: bad.size = 4 * most - 1; break;
-        case 6: bad.read = NULL; break;
+        case 6: bad.read_at = NULL; break;
         case 7: options.bits = 0; break;
         case 8:
         case 9:
@@ -549,7 +549,7 @@ static void test_reasons(void)
                       themselves */
             plan other = p;
             memory_elements others;
-            lmc_elements other_elements = elements_of(&others, v,
+            lmc_source other_elements = elements_of(&others, v,
                                                       i == 15   ? 4 * most - 4
                                                       : i == 16 ? 2 * most
                                                                 : 4 * most);
@@ -611,7 +611,7 @@ static void test_fit_faults(void)
         for (k = 0; k < 1000; k++) {
             static lmc_quantizer *const untouched = NULL;
             memory_elements first, other;
-            lmc_elements elements = elements_of(&first, x, 4 * n);
+            lmc_source elements = elements_of(&first, x, 4 * n);
             lmc_quantizer_options options;
             lmc_quantizer *q = untouched;
             enum lmc_status status;
@@ -1402,7 +1402,7 @@ static lmc_writer_options states_options(states *s)
     lmc_writer_options options;
     memset(&options, 0, sizeof options);
     options.read_back = read_own;
-    options.read_back_user = &s->self;
+    options.user = &s->self;
     return options;
 }
 
@@ -1716,7 +1716,7 @@ static void test_refusals(void)
         case 14: /* quantised a second time, on request */
             for (want = LMC_OK; want == LMC_OK && other == NULL;) {
                 memory_elements memory;
-                lmc_elements elements =
+                lmc_source elements =
                     elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
                 lmc_quantizer_options fit_options;
                 lmc_quantizer_info info;

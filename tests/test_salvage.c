@@ -187,7 +187,7 @@ static void salvage(const setting *s, t_memory *in)
     }
     if (o.status == LMC_OK) {
         CHECK_STATUS(lmc_get_damage(reader, &o.damage), LMC_OK);
-        for (i = 0; i < lmc_count_files(reader); i++) {
+        for (i = 0; i < t_info(reader).n_files; i++) {
             const lmc_file *const f = lmc_get_file(reader, i);
             int confirmed = lmc_confirm(reader, i, NULL);
             o.n_confirmed += confirmed > 0;
@@ -205,7 +205,7 @@ static void salvage(const setting *s, t_memory *in)
         }
         CHECK(o.n_contradicted == 0);
         /* the reader's other functions */
-        for (i = 0; i < lmc_count_files(reader) && i < s->model->n_files && !s->heap && !g_is_mixed;
+        for (i = 0; i < t_info(reader).n_files && i < s->model->n_files && !s->heap && !g_is_mixed;
              i++) {
             uint8_t byte[40];
             const t_file *f = &s->model->files[i];
@@ -216,7 +216,7 @@ static void salvage(const setting *s, t_memory *in)
             if (status == LMC_OK)
                 CHECK(memcmp(byte, f->data + j,
                              f->size - j < sizeof byte ? f->size - j : sizeof byte) == 0);
-            CHECK(lmc_count_encoded(reader, i, 0, 1) == 0);
+            CHECK(t_encoded_size(reader, i, 0, 1) == 0);
         }
     }
     o.peak = heap->peak;
@@ -457,10 +457,10 @@ typedef struct bad_disk {
     size_t from, to;
 } bad_disk;
 
-static int read_bad_disk(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_bad_disk(void *user, uint64_t offset, void *dst, size_t size)
 {
     const bad_disk *disk = (const bad_disk *)user;
-    if (offset < disk->to && offset + size > disk->from) return 5;
+    if (offset < disk->to && offset + size > disk->from) return LMC_ERR_READ;
     return t_read_at(disk->memory, offset, dst, size);
 }
 
@@ -565,7 +565,7 @@ static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tenso
     fill_blocks(b, N_B, seed + 100);
     t_fill(a + 16384 * 4 + 100, 600, T_GAUSS, LMC_BF16, seed);
     t_fill(a + 16384 * 5, 8192, T_SPARSE, LMC_F32, seed);
-    lmc_convert(a + 16384 * 6, a + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16);
+    CHECK_STATUS(lmc_convert(a + 16384 * 6, a + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16), LMC_OK);
     tensors[0] = t_tensor("bytes", "U8", 1, u8, 0, 16384 * 4);
     tensors[1] = t_tensor("w", "BF16", 2, bf16, 16384 * 4 + 100, 600);
     tensors[2] = t_tensor("master", "F32", 1, floats, 16384 * 5, 8192);
@@ -607,7 +607,7 @@ static void test_snapshots(void)
     memset(&o_own, 0, sizeof o_own);
     o_own.model = &model;
     options.read_back = read_own;
-    options.read_back_user = &o_own;
+    options.user = &o_own;
     test_all(&model, &options, NULL, "twins");
 
     memset(&base_file, 0, sizeof base_file);
@@ -618,7 +618,8 @@ static void test_snapshots(void)
     make_model(&model, a_new, b_new, tensors, 1, &twin);
     a_new[16384 * 4 + 110] ^= 1;
     a_new[16384 * 5 + 6] ^= 1;
-    lmc_convert(a_new + 16384 * 6, a_new + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16);
+    CHECK_STATUS(lmc_convert(a_new + 16384 * 6, a_new + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16),
+                 LMC_OK);
     t_fill(b_new + 16384, 500, T_GAUSS, LMC_U8, 9);
     test_all(&model, &options, &base, "delta");
 

@@ -20,16 +20,16 @@ typedef struct t_seen {
     lmc_memory written[MAX_FILES];
 } t_seen;
 
-static int seen_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status seen_begin(void *user, const lmc_file *file, size_t number)
 {
     t_seen *seen = (t_seen *)user;
     (void)file;
     t_sha_begin(&seen->sha);
     seen->size = 0;
-    return number != seen->n || number >= MAX_FILES;
+    return number == seen->n && number < MAX_FILES ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int seen_write(void *user, const void *data, size_t size)
+static enum lmc_status seen_write(void *user, const void *data, size_t size)
 {
     t_seen *seen = (t_seen *)user;
     lmc_sink sink = lmc_make_memory_sink(&seen->written[seen->n]);
@@ -38,12 +38,12 @@ static int seen_write(void *user, const void *data, size_t size)
     return sink.write(sink.user, data, size);
 }
 
-static int seen_end(void *user, const lmc_file *file, size_t number)
+static enum lmc_status seen_end(void *user, const lmc_file *file, size_t number)
 {
     t_seen *seen = (t_seen *)user;
     t_sha_end(&seen->sha, seen->digests[number]);
     seen->n++;
-    return file->size != seen->size;
+    return file->size == seen->size ? LMC_OK : LMC_ERR_WRITE;
 }
 
 static void hex(const char *key, const void *data, size_t size)
@@ -61,11 +61,11 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
     enum lmc_status status = LMC_OK;
     uint8_t id[32];
     size_t i, k;
-    lmc_get_identity(reader, id);
+    t_identity(reader, id);
     printf(", ");
     hex("index_identity", id, 32);
     printf(", \"files\": [");
-    for (i = 0; i < lmc_count_files(reader) && status == LMC_OK; i++) {
+    for (i = 0; i < t_info(reader).n_files && status == LMC_OK; i++) {
         const lmc_file *file = lmc_get_file(reader, i);
         uint8_t *data = (uint8_t *)malloc((size_t)file->size + 1);
         t_sha sha;
@@ -113,7 +113,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
         free(data);
     }
     printf("], \"metadata\": {");
-    for (i = 0; i < lmc_count_metadata(reader); i++) {
+    for (i = 0; i < t_info(reader).n_metadata; i++) {
         const char *key;
         const void *value;
         char key_hex[2 * 65535 + 1];
@@ -199,8 +199,7 @@ static int open_base(known_base *b)
     lmc_reader_options options;
     lmc_source source;
     lmc_stream stream;
-    uint8_t wanted[32];
-    uint32_t depth;
+    lmc_snapshot_info header;
     if (b->base.get_file) return 1;
     if (!b->is_lmc) {
         t_memory from = b->memory;
@@ -220,8 +219,8 @@ static int open_base(known_base *b)
     source.user = &b->memory;
     source.size = b->memory.size;
     b->in_use = 1;
-    if (lmc_read_header(b->memory.data, wanted, &depth) == LMC_OK && depth)
-        options.base = find_base(wanted);
+    if (lmc_header_parse(b->memory.data, b->memory.size, &header) == LMC_OK && header.has_base)
+        options.base = find_base(header.base_identity);
     b->in_use = 0;
     if (lmc_open_reader(&b->reader, &source, &options) != LMC_OK) return 0;
     b->base = lmc_make_reader_base(b->reader);
@@ -249,14 +248,13 @@ static void one(const char *path)
     lmc_restore_options options;
     lmc_reader_options reader_options;
     enum lmc_status status;
-    uint8_t id[32] = {0}, wanted[32];
-    uint32_t depth;
+    uint8_t id[32] = {0};
+    lmc_snapshot_info header;
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
     memset(&seen, 0, sizeof seen);
-    if (in.size >= LMC_FILE_HEADER_SIZE && lmc_read_header(in.data, wanted, &depth) == LMC_OK &&
-        depth)
-        options.base = reader_options.base = find_base(wanted);
+    if (lmc_header_parse(in.data, in.size, &header) == LMC_OK && header.has_base)
+        options.base = reader_options.base = find_base(header.base_identity);
     options.read_back = read_back;
     options.user = &seen;
     options.begin_file = seen_begin;

@@ -110,7 +110,7 @@ size_t choose_all(struct members *m, int can_refer)
 
 /* -- quantizers -- */
 
-/* A tensor among the members, for lmc_elements. */
+/* A tensor among the members, for lmc_source. */
 struct elements {
     struct members *members;
     const struct choice *choice;
@@ -126,13 +126,13 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
     return e->members->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
-static lmc_elements make_elements(struct elements *e, struct members *m, const struct choice *c)
+static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
-    lmc_elements elements;
+    lmc_source elements;
     memset(e, 0, sizeof *e);
     e->members = m;
     e->choice = c;
-    elements.read = read_elements;
+    elements.read_at = read_elements;
     elements.user = e;
     elements.size = c->tensor->size;
     return elements;
@@ -211,7 +211,7 @@ static int fit_quantizer(struct choice *c, struct members *m)
 {
     struct elements own, seconds;
     lmc_quantizer_options options;
-    lmc_elements elements = make_elements(&own, m, c);
+    lmc_source elements = make_elements(&own, m, c);
     enum lmc_status status;
     const char *why = "";
     int has_second;
@@ -250,18 +250,18 @@ void attach_quantizer(lmc_tensor *t, struct choice *c)
 /* -- tensors that were quantised, restored, and have not changed since -- */
 
 struct element_stream {
-    lmc_elements elements;
+    lmc_source elements;
     uint64_t at;
 };
 
-static int read_element_stream(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status read_element_stream(void *user, void *dst, size_t size, size_t *got)
 {
     struct element_stream *s = (struct element_stream *)user;
     uint64_t left = s->elements.size - s->at;
     *got = left < size ? (size_t)left : size;
-    if (s->elements.read(s->elements.user, s->at, dst, *got) != LMC_OK) return -1;
+    if (s->elements.read_at(s->elements.user, s->at, dst, *got) != LMC_OK) return LMC_ERR_READ;
     s->at += *got;
-    return 0;
+    return LMC_OK;
 }
 
 /* The tensor alone, as if it were a file: its identity does not depend on where it is. */

@@ -115,7 +115,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     if (c->conversion) {
         unsigned char wide[sizeof sample];
         memcpy(wide, sample, size);
-        lmc_convert(sample, wide, N_SAMPLES, c->conversion);
+        if (lmc_convert(sample, wide, N_SAMPLES, c->conversion) != LMC_OK) abort();
         width /= 2;
         size /= 2;
     }

@@ -16,13 +16,13 @@
 #include "../sys/names.h"
 #include "../sys/report.h"
 
-int read_archive(void *user, uint64_t offset, void *dst, size_t size)
+enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct archive *a = (struct archive *)user;
     a->n_reads++;
     a->n_bytes += size;
     a->error = read_at(a->fd, a->start + offset, dst, size);
-    return a->error != 0;
+    return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
 #define KNOWN_FEATURES 5u /* bits of Incompatible (spec 4.2) */
@@ -95,7 +95,7 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
     if (at < 0) return fail_errno(a->name, errno, "cannot access it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
     if (read_at(a->fd, a->start, a->header, sizeof a->header) == 0 &&
-        lmc_read_header(a->header, a->wanted, &a->chain_depth) != LMC_OK)
+        parse_header(a->header, sizeof a->header, a->wanted, &a->chain_depth) != 0)
         a->chain_depth = 0; /* what is wrong with it is found again when it is read */
     return CODE_OK;
 }
@@ -133,21 +133,51 @@ int read_archive_index(struct archive *a, const lmc_base *base)
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
 
+lmc_snapshot_info snapshot_info(const lmc_reader *reader)
+{
+    lmc_snapshot_info info;
+    if (lmc_reader_get_info(reader, &info) != LMC_OK) memset(&info, 0, sizeof info);
+    return info;
+}
+
+void snapshot_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    lmc_snapshot_info info = snapshot_info(reader);
+    memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
+}
+
+uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                               uint64_t size)
+{
+    uint64_t encoded;
+    return lmc_reader_encoded_size(reader, file_number, offset, size, &encoded) == LMC_OK ? encoded
+                                                                                          : 0;
+}
+
+int parse_header(const void *src, size_t size, uint8_t base_identity[LMC_IDENTITY_SIZE],
+                 uint32_t *chain_depth)
+{
+    lmc_snapshot_info info;
+    if (lmc_header_parse(src, size, &info) != LMC_OK) return -1;
+    memcpy(base_identity, info.base_identity, LMC_IDENTITY_SIZE);
+    *chain_depth = info.chain_depth;
+    return 0;
+}
+
 uint64_t total_of_files(const lmc_reader *reader)
 {
     uint64_t total = 0;
-    for (size_t i = 0; i < lmc_count_files(reader); i++) total += lmc_get_file(reader, i)->size;
+    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) total += lmc_get_file(reader, i)->size;
     return total;
 }
 
 char *copy_metadata(const struct archive *a, const char *wanted)
 {
-    const char *key;
     const void *value;
     size_t size;
-    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
-        if (strcmp(key, wanted) == 0) return copy_string((const char *)value, size);
-    return NULL;
+    return lmc_reader_find_metadata(a->reader, wanted, &value, &size) == LMC_OK
+               ? copy_string((const char *)value, size)
+               : NULL;
 }
 
 const lmc_file *get_delta_file(void *user, size_t number)

@@ -36,7 +36,16 @@ struct archive {
 };
 
 /* As lmc_source asks; user: an archive. Its `error` says why it has failed. */
-int read_archive(void *user, uint64_t offset, void *dst, size_t size);
+enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size);
+
+/* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not known. */
+lmc_snapshot_info snapshot_info(const lmc_reader *reader);
+void snapshot_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
+/* The base's identity and the depth of the chain, from a header; 0, or -1 if it is none. */
+int parse_header(const void *src, size_t size, uint8_t base_identity[LMC_IDENTITY_SIZE],
+                 uint32_t *chain_depth);
+uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                               uint64_t size);
 
 /* Reports what the library has returned when it read the archive. */
 int fail_archive(const struct archive *a, enum lmc_status status);

@@ -250,7 +250,7 @@ static int identify_base_as(struct base *b, int is_strict, const struct common *
     if (!b->is_archive) return identify_base_files(b, is_strict, o);
     code = read_archive_index(&b->archive, NULL);
     if (code != CODE_OK) return code;
-    lmc_get_identity(b->archive.reader, b->identity);
+    snapshot_identity(b->archive.reader, b->identity);
     b->state = BASE_IDENTIFIED;
     return CODE_OK;
 }
@@ -343,7 +343,7 @@ static void free_view(struct base *view)
 static int make_view(struct base *b, const lmc_reader *reader, const struct common *o)
 {
     struct listing l;
-    const size_t n = lmc_count_files(reader);
+    const size_t n = snapshot_info(reader).n_files;
     const lmc_file **files, **found;
     struct base *view = NULL;
     int code = list_base(&l, b);
@@ -475,7 +475,7 @@ int prepare_base(struct base *b, const struct common *o)
         b->below = own;
         b->is_visited = 0;
         b->by_reader = lmc_make_reader_base(b->archive.reader);
-        b->source.n_files = lmc_count_files(b->archive.reader);
+        b->source.n_files = snapshot_info(b->archive.reader).n_files;
         b->source.get_file = get_archive_file;
         b->source.read = read_archive_file;
         b->source.user = b;
@@ -518,7 +518,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||
-        lmc_read_header(s->head, a.wanted, &a.chain_depth) != LMC_OK)
+        parse_header(s->head, s->head_size, a.wanted, &a.chain_depth) != 0)
         a.chain_depth = 0; /* what is wrong is found again when it is restored */
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);

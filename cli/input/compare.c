@@ -33,13 +33,13 @@ struct comparison {
     int code;
 };
 
-static int fail_comparison(struct comparison *c, const char *what)
+static enum lmc_status fail_comparison(struct comparison *c, const char *what)
 {
     c->code = fail(CODE_ERROR, c->path ? c->path : c->root, "%s; nothing was removed", what);
-    return 1;
+    return LMC_ERR_WRITE;
 }
 
-static int compare_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t number)
 {
     struct comparison *c = (struct comparison *)user;
     struct stat st;
@@ -49,12 +49,12 @@ static int compare_begin(void *user, const lmc_file *file, size_t number)
     c->tensor = 0;
     c->path = join_path(c->root, file->path);
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
-    if (c->fd < 0 && errno == ENOENT && c->may_lack) return 0;
+    if (c->fd < 0 && errno == ENOENT && c->may_lack) return LMC_OK;
     c->n_files += *file->path != 0;
     if (c->fd < 0 || fstat(c->fd, &st) != 0) return fail_comparison(c, "cannot be read again");
     if (S_ISDIR(st.st_mode) != (file->kind == LMC_FILE_DIRECTORY))
         return fail_comparison(c, "has changed meanwhile");
-    return 0;
+    return LMC_OK;
 }
 
 /* How many of the next bytes, at most size, must be equal, or, where a tensor is quantised, need
@@ -76,7 +76,7 @@ static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
     return (size_t)(end - c->at);
 }
 
-static int compare_bytes(void *user, const void *data, size_t size)
+static enum lmc_status compare_bytes(void *user, const void *data, size_t size)
 {
     struct comparison *c = (struct comparison *)user;
     while (size && c->fd >= 0) {
@@ -89,10 +89,10 @@ static int compare_bytes(void *user, const void *data, size_t size)
         data = (const char *)data + part;
         size -= part;
     }
-    return 0;
+    return LMC_OK;
 }
 
-static int compare_end(void *user, const lmc_file *file, size_t number)
+static enum lmc_status compare_end(void *user, const lmc_file *file, size_t number)
 {
     struct comparison *c = (struct comparison *)user;
     size_t got = 0;
@@ -104,7 +104,7 @@ static int compare_end(void *user, const lmc_file *file, size_t number)
     free(c->path);
     c->fd = -1;
     c->path = NULL;
-    return 0;
+    return LMC_OK;
 }
 
 static enum lmc_status compare_read_back(void *user, size_t number, uint64_t offset, void *dst,

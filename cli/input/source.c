@@ -126,7 +126,7 @@ int identify_source(struct source *s, const struct common *o)
     return accept_container(s, result, expected, o);
 }
 
-int read_stream(void *user, void *dst, size_t size, size_t *got)
+enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 {
     struct source *s = (struct source *)user;
     if (s->head_taken < s->head_size) {
@@ -144,7 +144,7 @@ int read_stream(void *user, void *dst, size_t size, size_t *got)
     }
     s->taken += *got;
     progress_add(*got);
-    return s->error;
+    return s->error ? LMC_ERR_READ : LMC_OK;
 }
 
 /* -- trees of sources -- */

@@ -52,7 +52,7 @@ int read_head(struct source *s, size_t size);
 int identify_source(struct source *s, const struct common *o);
 
 /* As lmc_stream asks; user: a source. */
-int read_stream(void *user, void *dst, size_t size, size_t *got);
+enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);
 
 /* All that a snapshot of the directory may hold, in the order of the paths. */
 int list_sources(struct listing *l, const char *root);

@@ -22,10 +22,10 @@
 #include "../sys/report.h"
 #include "../sys/temporary.h"
 
-static int stop_restore(struct restore *r, int code)
+static enum lmc_status stop_restore(struct restore *r, int code)
 {
     r->code = code;
-    return code != CODE_OK;
+    return code == CODE_OK ? LMC_OK : LMC_ERR_WRITE;
 }
 
 /* -- callbacks of lmc_restore_snapshot -- */
@@ -88,7 +88,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
                : LMC_OK;
 }
 
-static int restore_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
     int code = CODE_OK;
@@ -108,14 +108,14 @@ static int restore_begin(void *user, const lmc_file *file, size_t number)
     return stop_restore(r, code);
 }
 
-static int restore_bytes(void *user, const void *data, size_t size)
+static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
 {
     struct restore *r = (struct restore *)user;
     int error;
     r->total += size;
     if (!r->is_tree) {
         error = write_output(&r->out, data, size);
-        return error ? stop_restore(r, fail_output(&r->out, error)) : 0;
+        return error ? stop_restore(r, fail_output(&r->out, error)) : LMC_OK;
     }
     error = outlet_write(&r->tree.outlet, data, size);
     return error ? stop_restore(r, fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
@@ -137,7 +137,7 @@ static void add_record(struct restore *r, const lmc_file *file)
     record->crc = file->crc;
 }
 
-static int restore_end(void *user, const lmc_file *file, size_t number)
+static enum lmc_status restore_end(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
     (void)number;
@@ -145,7 +145,7 @@ static int restore_end(void *user, const lmc_file *file, size_t number)
     if (r->keeps_records) add_record(r, file);
     if (r->is_tree) return stop_restore(r, end_tree_file(&r->tree, file));
     r->attributes = attributes_of_file(file);
-    return 0;
+    return LMC_OK;
 }
 
 void complete_attributes(struct attributes *a, const struct stat *input)

@@ -31,6 +31,12 @@ static int may_quantise(const struct members *m)
     return 0;
 }
 
+/* As lmc_sink asks; user: an output. Its outlet says why it has failed. */
+static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
+{
+    return write_output(user, data, size) ? LMC_ERR_WRITE : LMC_OK;
+}
+
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base, const struct common *o)
 {
@@ -44,9 +50,9 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     options.read_back = m->twins || m->has_pairs ? read_member : NULL;
-    options.read_back_user = m;
+    options.user = m;
     options.may_quantize = may_quantise(m);
-    sink.write = write_output;
+    sink.write = write_snapshot;
     sink.user = out;
     status = lmc_open_writer(writer, &sink, &options);
     if (status == LMC_OK && name) status = lmc_add_metadata(*writer, BASE_KEY, name, strlen(name));
@@ -58,10 +64,10 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
  * not tell. */
 static int check_identity(const struct archive *a, const lmc_writer *writer)
 {
-    uint8_t read[LMC_IDENTITY_SIZE], written[LMC_IDENTITY_SIZE];
-    lmc_get_identity(a->reader, read);
-    if (lmc_get_writer_identity(writer, written) == LMC_OK &&
-        memcmp(read, written, sizeof read) == 0)
+    lmc_snapshot_info read = snapshot_info(a->reader);
+    lmc_writer_info written;
+    if (lmc_writer_get_info(writer, &written) == LMC_OK && written.is_finished &&
+        memcmp(read.identity, written.identity, LMC_IDENTITY_SIZE) == 0)
         return CODE_OK;
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }

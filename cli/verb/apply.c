@@ -96,7 +96,7 @@ static int look_at_delta(struct apply *a, struct delta *d)
                     a->name);
     if (code == CODE_OK) {
         memcpy(d->wanted, archive.wanted, LMC_IDENTITY_SIZE);
-        lmc_get_identity(archive.reader, d->identity);
+        snapshot_identity(archive.reader, d->identity);
         d->made_with = copy_metadata(&archive, BASE_KEY);
     }
     close_archive(&archive);
@@ -126,7 +126,7 @@ static int open_delta(struct apply *a, const struct delta *d, struct archive *ar
     int code = open_archive_file(archive, d->path, &a->base_options);
     if (code == CODE_OK) code = read_archive_index(archive, base);
     if (code != CODE_OK) return code;
-    lmc_get_identity(archive->reader, identity);
+    snapshot_identity(archive->reader, identity);
     return memcmp(identity, d->identity, sizeof identity) == 0 ? CODE_OK : fail_changed(d->name);
 }
 
@@ -228,7 +228,7 @@ static void keep_last(struct apply *a, const struct archive *delta)
     a->has_last = 1;
     open_place(&a->last_place, a->path, get_last_file, a, 0);
     memset(&a->last_view, 0, sizeof a->last_view);
-    a->last_view.n_files = lmc_count_files(a->last.reader);
+    a->last_view.n_files = snapshot_info(a->last.reader).n_files;
     a->last_view.get_file = get_last_file;
     a->last_view.read = read_last;
     a->last_view.user = a;
@@ -242,10 +242,13 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
 {
     struct archive archive;
     double start = now();
-    int code = open_delta(a, d, &archive, base), can;
+    int code = open_delta(a, d, &archive, base), can = 0;
     uint64_t size = archive.reader ? total_of_files(archive.reader) : 0;
     *is_wrong = 0;
-    can = code == CODE_OK && lmc_can_restore_in_place(archive.reader);
+    if (code == CODE_OK) {
+        enum lmc_status status = lmc_reader_can_restore_in_place(archive.reader, &can);
+        if (status != LMC_OK) code = fail_archive(&archive, status);
+    }
     if (code == CODE_OK && can) {
         struct journal j;
         init_journal(&j, name_journal(a->path));

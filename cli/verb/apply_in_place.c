@@ -25,35 +25,35 @@ struct rewrite {
     int code;
 };
 
-static int stop_rewrite(struct rewrite *w, int code)
+static enum lmc_status stop_rewrite(struct rewrite *w, int code)
 {
     w->code = code;
-    return code != CODE_OK;
+    return code == CODE_OK ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int stream_delta(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status stream_delta(void *user, void *dst, size_t size, size_t *got)
 {
     struct rewrite *w = (struct rewrite *)user;
     uint64_t left = archive_size(w->delta) - w->at;
     *got = left < size ? (size_t)left : size;
-    if (*got && read_archive(w->delta, w->at, dst, *got) != 0)
+    if (*got && read_archive(w->delta, w->at, dst, *got) != LMC_OK)
         return stop_rewrite(w, fail_archive(w->delta, LMC_ERR_READ));
     w->at += *got;
     progress_add(*got);
-    return 0;
+    return LMC_OK;
 }
 
-static int rewrite_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status rewrite_begin(void *user, const lmc_file *file, size_t number)
 {
     struct rewrite *w = (struct rewrite *)user;
     (void)file;
     if (number > 0) w->n_before += lmc_get_file(w->delta->reader, number - 1)->size;
     w->file_number = number;
     if (w->n_handed < w->n_before) w->n_handed = w->n_before;
-    return number >= lmc_count_files(w->delta->reader);
+    return number < snapshot_info(w->delta->reader).n_files ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int rewrite_bytes(void *user, const void *data, size_t size)
+static enum lmc_status rewrite_bytes(void *user, const void *data, size_t size)
 {
     struct rewrite *w = (struct rewrite *)user;
     uint64_t offset = w->n_handed - w->n_before;
@@ -69,7 +69,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
     struct rewrite *w = (struct rewrite *)user;
     int code =
         read_through_journal(w->journal, &w->reading, number, offset, (unsigned char *)dst, size);
-    return stop_rewrite(w, code) ? LMC_ERR_READ : LMC_OK;
+    return stop_rewrite(w, code);
 }
 
 /* w: delta, journal and n_handed are set. *status: what the library says, LMC_ERR_BASE_WRONG
@@ -126,7 +126,7 @@ int apply_in_place(struct apply *a, struct archive *delta, struct journal *j, in
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
     if (code == CODE_OK)
-        code = is_resumed ? recover_journal(j, a->header, lmc_count_files(delta->reader))
+        code = is_resumed ? recover_journal(j, a->header, snapshot_info(delta->reader).n_files)
                           : describe_delta(j, delta, total);
     if (code != CODE_OK) return worse(code, close_place(&writing));
     if (is_resumed && a->o->verbosity > 0)

@@ -44,7 +44,8 @@ int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
     unsigned char *bytes = (unsigned char *)resize(NULL, end, 1), *h = j->header;
     const char *name = strrchr(delta->name, '/') ? strrchr(delta->name, '/') + 1 : delta->name;
     size_t length = strlen(name) < JOURNAL_NAME_ROOM ? strlen(name) : JOURNAL_NAME_ROOM;
-    int failed = read_archive(delta, size - end, bytes, end);
+    int failed = read_archive(delta, size - end, bytes, end) != LMC_OK;
+    lmc_snapshot_info info = snapshot_info(delta->reader);
     memset(h, 0, JOURNAL_HEADER_SIZE);
     memcpy(h, journal_magic, sizeof journal_magic);
     store_number(h + 8, 1, 4);
@@ -52,8 +53,8 @@ int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
     store_number(h + 16, total, 8);
     store_number(h + 40, size, 8);
     store_number(h + 48, lmc_crc32c(0, bytes, end), 4);
-    lmc_get_identity(delta->reader, h + 56);
-    lmc_get_base_identity(delta->reader, h + 88);
+    snapshot_identity(delta->reader, h + 56);
+    memcpy(h + 88, info.base_identity, LMC_IDENTITY_SIZE);
     memcpy(h + JOURNAL_NAME_AT, name, length);
     free(bytes);
     return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;

@@ -29,7 +29,7 @@ static int compare_files(const void *a, const void *b)
 /* The files in the order of their paths; to be freed. */
 static const lmc_file **sort_files(const lmc_reader *reader)
 {
-    size_t n = lmc_count_files(reader);
+    size_t n = snapshot_info(reader).n_files;
     const lmc_file **files = (const lmc_file **)resize(NULL, n, sizeof *files);
     for (size_t i = 0; i < n; i++) files[i] = lmc_get_file(reader, i);
     qsort(files, n, sizeof *files, compare_files);
@@ -39,7 +39,7 @@ static const lmc_file **sort_files(const lmc_reader *reader)
 int holds_result(const struct base *b, const lmc_reader *reader)
 {
     const lmc_file **files = sort_files(reader); /* as a listing is */
-    int same = b->n_files == lmc_count_files(reader);
+    int same = b->n_files == snapshot_info(reader).n_files;
     for (size_t i = 0; i < b->n_files && same; i++) {
         const lmc_file *f = &b->files[i].file;
         same = strcmp(f->path, files[i]->path) == 0 && f->kind == files[i]->kind &&
@@ -95,7 +95,7 @@ static int check_layout(const struct apply *a, const struct archive *delta, cons
                         int is_trusted, int *is_wrong)
 {
     struct listing l;
-    size_t n = 0, n_files = lmc_count_files(delta->reader);
+    size_t n = 0, n_files = snapshot_info(delta->reader).n_files;
     int code = CODE_OK;
     memset(&l, 0, sizeof l);
     if (a->is_tree) code = list_sources(&l, a->path);
@@ -124,7 +124,7 @@ int check_files(const struct apply *a, const struct archive *delta, int is_trust
 {
     const lmc_file **files = sort_files(delta->reader);
     int code = check_layout(a, delta, files, is_trusted, is_wrong);
-    for (size_t i = 0; i < lmc_count_files(delta->reader) && code == CODE_OK && !*is_wrong; i++)
+    for (size_t i = 0; i < snapshot_info(delta->reader).n_files && code == CODE_OK && !*is_wrong; i++)
         if (files[i]->kind == LMC_FILE_REGULAR) {
             char *full = join_path(a->path, files[i]->path);
             code = check_file(a, full, is_resumed);
@@ -157,7 +157,7 @@ int set_all_attributes(const char *root, const lmc_reader *reader)
 {
     const lmc_file **files = sort_files(reader);
     int code = CODE_OK;
-    for (size_t i = lmc_count_files(reader); i-- > 0 && code == CODE_OK;) {
+    for (size_t i = snapshot_info(reader).n_files; i-- > 0 && code == CODE_OK;) {
         char *full = join_path(root, files[i]->path);
         code = set_delta_attributes(full, files[i]);
         free(full);

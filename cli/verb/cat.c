@@ -194,7 +194,7 @@ static int find_tensor(struct extract *e, const char *text, const char *file, in
 /* Without a name: the only tensor there is. */
 static int find_only_tensor(struct extract *e)
 {
-    for (size_t i = 0; i < lmc_count_files(e->archive->reader); i++) {
+    for (size_t i = 0; i < snapshot_info(e->archive->reader).n_files; i++) {
         const lmc_file *f = lmc_get_file(e->archive->reader, i);
         if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
             return fail(CODE_USAGE, e->archive->name,

@@ -69,7 +69,7 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
                          const json_t *choices, const struct common *o)
 {
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
-    uint64_t packed = lmc_count_encoded(a->reader, file, t->offset, t->size);
+    uint64_t packed = snapshot_encoded_size(a->reader, file, t->offset, t->size);
     format_shape(shape, sizeof shape, t);
     printf("    ");
     print_dtype(t->dtype);
@@ -90,7 +90,7 @@ static void print_file(const struct archive *a, size_t number, const json_t *cho
                        const struct common *o)
 {
     const lmc_file *f = lmc_get_file(a->reader, number);
-    uint64_t packed = lmc_count_encoded(a->reader, number, 0, f->size);
+    uint64_t packed = snapshot_encoded_size(a->reader, number, 0, f->size);
     int is_directory = f->kind == LMC_FILE_DIRECTORY;
     if (is_directory) printf("  %-68s", "directory");
     else
@@ -108,7 +108,7 @@ static void print_file(const struct archive *a, size_t number, const json_t *cho
 
 static void print_archive(const struct archive *a, const struct common *o)
 {
-    size_t n = lmc_count_files(a->reader), n_directories = 0, n_tensors = 0, n_lossy = 0;
+    size_t n = snapshot_info(a->reader).n_files, n_directories = 0, n_tensors = 0, n_lossy = 0;
     json_t *record = load_record(a), *choices = index_choices(record);
     uint64_t size = 0, packed = archive_size(a);
     uint8_t bytes[LMC_IDENTITY_SIZE];
@@ -119,7 +119,7 @@ static void print_archive(const struct archive *a, const struct common *o)
         n_tensors += lmc_get_file(a->reader, i)->n_tensors;
         n_lossy += count_lossy(lmc_get_file(a->reader, i));
     }
-    lmc_get_identity(a->reader, bytes);
+    snapshot_identity(a->reader, bytes);
     format_identity(identity, bytes);
     print_name(a->name);
     printf(": %llu file%s, ", (unsigned long long)(n - n_directories),
@@ -166,7 +166,7 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     set_json(object, "shape", shape);
     set_json_number(object, "offset", t->offset);
     set_json_number(object, "size", t->size);
-    set_json_number(object, "packed_size", lmc_count_encoded(a->reader, file, t->offset, t->size));
+    set_json_number(object, "packed_size", snapshot_encoded_size(a->reader, file, t->offset, t->size));
     set_json_identity(object, "identity", t->identity);
     if (t->loss.generation) {
         json_t *loss = (json_t *)check_memory(json_object());
@@ -188,7 +188,7 @@ static json_t *make_json_file(const struct archive *a, size_t number)
     set_json_text(object, "path", f->path);
     set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
     set_json_number(object, "size", f->size);
-    set_json_number(object, "packed_size", lmc_count_encoded(a->reader, number, 0, f->size));
+    set_json_number(object, "packed_size", snapshot_encoded_size(a->reader, number, 0, f->size));
     set_json(object, "crc32c", json_string(crc));
     if (f->has_mode) set_json_number(object, "mode", f->mode);
     if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
@@ -229,8 +229,8 @@ static void print_json(const struct archive *a)
     char format[16];
     const char *name;
     json_t *record = load_record(a);
-    lmc_get_identity(a->reader, bytes);
-    for (size_t i = 0; i < lmc_count_files(a->reader); i++) {
+    snapshot_identity(a->reader, bytes);
+    for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) {
         n_lossy += count_lossy(lmc_get_file(a->reader, i));
         size += lmc_get_file(a->reader, i)->size;
         json_array_append_new(files, make_json_file(a, i));

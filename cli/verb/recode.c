@@ -159,7 +159,7 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
     memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.archive = a;
-    m.n = lmc_count_files(a->reader);
+    m.n = snapshot_info(a->reader).n_files;
     m.list = (struct member *)resize(NULL, m.n, sizeof *m.list);
     memset(m.list, 0, m.n * sizeof *m.list);
     for (size_t i = 0; i < m.n; i++) {

@@ -253,10 +253,10 @@ static int run_salvage(struct salvage *s)
     }
     progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
     if (code == CODE_OK) code = next_range(s, &range, &is_end);
-    if (code == CODE_OK && is_end && lmc_count_files(s->archive.reader) == 0)
+    if (code == CODE_OK && is_end && snapshot_info(s->archive.reader).n_files == 0)
         code = fail(CODE_CORRUPT, s->archive.name,
                     "nothing of a snapshot was found in it but its header");
-    for (size_t i = 0; i < lmc_count_files(s->archive.reader) && code == CODE_OK; i++)
+    for (size_t i = 0; i < snapshot_info(s->archive.reader).n_files && code == CODE_OK; i++)
         code = salvage_part(s, i, &range, &is_end);
     if (code == CODE_OK) code = salvage_rest(s, &range, &is_end);
     progress_clear();

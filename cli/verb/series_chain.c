@@ -97,7 +97,7 @@ int read_identity(const char *path, uint8_t *identity, uint64_t *size, const str
     int code = open_archive_file(&a, path, o);
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        lmc_get_identity(a.reader, identity);
+        snapshot_identity(a.reader, identity);
         *size = total_of_files(a.reader);
     }
     close_archive(&a);

@@ -29,11 +29,11 @@
  * part in them. */
 static int compare_archives(const struct archive *a, const struct archive *b)
 {
-    size_t n = lmc_count_files(a->reader);
-    int same = n == lmc_count_files(b->reader);
+    size_t n = snapshot_info(a->reader).n_files;
+    int same = n == snapshot_info(b->reader).n_files;
     uint8_t first[LMC_IDENTITY_SIZE] = {0}, second[LMC_IDENTITY_SIZE] = {0};
-    lmc_get_identity(a->reader, first);
-    lmc_get_identity(b->reader, second);
+    snapshot_identity(a->reader, first);
+    snapshot_identity(b->reader, second);
     same = same && memcmp(first, second, sizeof first) == 0;
     for (size_t i = 0; i < n && same; i++) {
         const lmc_file *f = lmc_get_file(a->reader, i), *g = NULL;

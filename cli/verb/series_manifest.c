@@ -15,6 +15,7 @@
 
 #include "../format/hex.h"
 #include "../format/json.h"
+#include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -135,7 +136,7 @@ void look_at_file(struct snapshot *e)
     e->file = fd < 0 && errno == ENOENT ? FILE_MISSING : FILE_DAMAGED;
     if (fd < 0) return;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read_at(fd, 0, header, sizeof header) == 0 &&
-        lmc_read_header(header, e->wanted, &e->depth) == LMC_OK) {
+        parse_header(header, sizeof header, e->wanted, &e->depth) == 0) {
         e->file = FILE_THERE;
         e->packed_size = (uint64_t)st.st_size;
     }

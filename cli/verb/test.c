@@ -24,13 +24,13 @@ static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset
     return read_second_look(&((struct tally *)user)->again, number, offset, dst, size);
 }
 
-static int count_file(void *user, const lmc_file *file, size_t number)
+static enum lmc_status count_file(void *user, const lmc_file *file, size_t number)
 {
     struct tally *tally = (struct tally *)user;
     (void)number;
     tally->n_files += file->kind == LMC_FILE_REGULAR;
     tally->size += file->size;
-    return 0;
+    return LMC_OK;
 }
 
 int test_file(const char *path, const struct common *o)

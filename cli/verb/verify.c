@@ -80,7 +80,7 @@ static int fail_scratch(int error)
                       "cannot use it; TMPDIR names the directory where it is");
 }
 
-static int stage_begin(void *user, const lmc_file *file, size_t number)
+static enum lmc_status stage_begin(void *user, const lmc_file *file, size_t number)
 {
     struct stage *stage = (struct stage *)user;
     (void)file;
@@ -89,15 +89,15 @@ static int stage_begin(void *user, const lmc_file *file, size_t number)
         stage->starts = (uint64_t *)resize(stage->starts, stage->room, sizeof *stage->starts);
     }
     stage->starts[number] = stage->outlet.size;
-    return 0;
+    return LMC_OK;
 }
 
-static int stage_write(void *user, const void *data, size_t size)
+static enum lmc_status stage_write(void *user, const void *data, size_t size)
 {
     struct stage *stage = (struct stage *)user;
     int error = outlet_write(&stage->outlet, data, size);
     if (error) stage->code = fail_scratch(error);
-    return error != 0;
+    return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
 /* For what is written against it, and for its own twins. */
@@ -222,7 +222,7 @@ static void read_node(struct verification *v, struct node *node)
     int code = open_archive_file(&a, node->name, v->o);
     if (code == CODE_OK) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        lmc_get_identity(a.reader, node->identity);
+        snapshot_identity(a.reader, node->identity);
         memcpy(node->wanted, a.wanted, LMC_IDENTITY_SIZE);
         node->chain_depth = a.chain_depth;
         node->is_readable = 1;
@@ -359,7 +359,7 @@ static void verify_below(struct verification *v, const struct node *node, const 
             close_stage(stage);
             return;
         }
-        own.n_files = lmc_count_files(stage->archive.reader);
+        own.n_files = snapshot_info(stage->archive.reader).n_files;
         own.get_file = stage_get_file;
         own.read = stage_read;
         own.user = stage;

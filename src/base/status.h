@@ -24,7 +24,7 @@ static const struct {
 } lmc__statuses[] = {
     {LMC_OK, "LMC_OK", "success"},
     {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument: see the comment of the function in lmc.h"},
+     "invalid argument (NULL, contradictory or out of range): see the comment of the function in lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
      "tell what is enough"},
@@ -42,6 +42,9 @@ static const struct {
     {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
      "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
      "from a pipe to a pipe"},
+    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
+     "several files have a tensor of that name: name the file, too"},
+    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},

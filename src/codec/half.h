@@ -41,16 +41,20 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 
 #ifndef LMC_NO_SNAPSHOT
 /* One loop for each conversion, so that neither asks for every element which one it is. */
-LMC_API void lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion)
+LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
+                                    enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
     const uint8_t *const in = (const uint8_t *)src;
     size_t i;
+    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
     if (conversion == LMC_CONVERT_F32_TO_BF16)
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else
+    else if (conversion == LMC_CONVERT_F32_TO_F16)
         for (i = 0; i < n; i++)
             lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+    else return LMC_ERR_ARGUMENT;
+    return LMC_OK;
 }
 #endif

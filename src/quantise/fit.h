@@ -60,7 +60,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
-    LMC__TRY(f->elements.read(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
+    LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
                               f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
@@ -93,7 +93,7 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read && !q->grid.is_log;
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
     /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
      * 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
@@ -193,7 +193,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 
 /* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
  * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
+static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                               const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
@@ -205,7 +205,7 @@ static enum lmc_status lmc__check_fit_options(const lmc_elements *elements,
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
-    if (!o->second_elements.read) return LMC_OK;
+    if (!o->second_elements.read_at) return LMC_OK;
     if (o->second_elements.size != elements->size ||
         (second && (second->n != elements->size / width || second->params.width != width ||
                     second->params.is_predicted)))
@@ -227,14 +227,14 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
 LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
-                                                    const lmc_elements *elements,
+                                                    const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !elements || !elements->read || !options) return LMC_ERR_ARGUMENT;
+    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_fit_options(elements, options));
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;

@@ -29,7 +29,7 @@
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
-    lmc_elements elements;
+    lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
     /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
@@ -56,11 +56,11 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     const lmc_quantizer_options *const o = f->options;
     const lmc__quant_params *const q = &f->q->params;
     const size_t size = n * q->width;
-    LMC__TRY(f->elements.read(f->elements.user, first * q->width, f->chunk, size));
+    LMC__TRY(f->elements.read_at(f->elements.user, first * q->width, f->chunk, size));
     f->x = lmc__widen(f->wide, f->chunk, n, q->width);
     f->s = NULL;
     if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(o->second_elements.read(o->second_elements.user, first * q->width, f->second, size));
+    LMC__TRY(o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;

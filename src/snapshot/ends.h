@@ -86,17 +86,6 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_header(const void *header,
-                                        uint8_t base_identity[LMC_IDENTITY_SIZE],
-                                        uint32_t *chain_depth)
-{
-    if (!header || !base_identity || !chain_depth) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__check_header((const uint8_t *)header, lmc__get_kernels()));
-    memcpy(base_identity, (const uint8_t *)header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
-    *chain_depth = lmc__load32((const uint8_t *)header + LMC__CHAIN_DEPTH_AT);
-    return LMC_OK;
-}
-
 /* *total += size, if the limits allow that: 1. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
 {
@@ -112,6 +101,29 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     if (size >= 8 && memcmp(header, lmc__draft_magic, 8) == 0) return LMC_ERR_VERSION;
     if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
+}
+
+/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i. */
+static unsigned lmc__level_of(unsigned features)
+{
+    unsigned level = 0;
+    for (; features; features >>= 1) level++;
+    return level;
+}
+
+LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+{
+    const uint8_t *const header = (const uint8_t *)src;
+    if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
+    if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
+    LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
+    memset(info, 0, sizeof *info);
+    memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
+    info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    info->has_base = lmc__has_base(header);
+    info->level = lmc__level_of(lmc__get_features(header));
+    info->format_minor = header[9];
+    return LMC_OK;
 }
 
 /* The trailer of a file of `total` bytes that has an index of that place and size:

@@ -51,7 +51,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
         lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
                   SIZE_MAX / 2);
         lmc__read_portion(c);
-        if (c->read_failed) return LMC_ERR_READ;
+        LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
             lmc__snapshot_job *job;

@@ -79,18 +79,21 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
  * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
+LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r,
+                                                                  int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
+    enum lmc_status status = LMC_OK;
     lmc__buffer items;
     size_t i, j;
     uint32_t k;
-    int can = r && r->chain_depth != 0 && r->is_complete;
-    lmc__init_buffer(&items, r ? r->options.alloc_user : NULL);
-    if (can && base) {
-        can = base->n_files == r->tables.listing.n_files &&
-              lmc__sort_base_files(base, &items) == LMC_OK;
-    }
+    int can;
+    if (!r || !result) return LMC_ERR_ARGUMENT;
+    can = r->chain_depth != 0 && r->is_complete &&
+          (!base || base->n_files == r->tables.listing.n_files);
+    lmc__init_buffer(&items, r->options.alloc_user);
+    if (can && base) status = lmc__sort_base_files(base, &items);
+    can = can && status == LMC_OK;
     for (i = 0; can && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *f = lmc__file_at(r, i);
         const lmc__stream *stream = lmc__stream_of(r, f);
@@ -105,5 +108,6 @@ LMC__COLD LMC_API int lmc_can_restore_in_place(const lmc_reader *r)
         }
     }
     lmc__free_buffer(&items);
-    return can;
+    if (status == LMC_OK) *result = can;
+    return status;
 }

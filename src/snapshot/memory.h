@@ -12,12 +12,12 @@
  * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
  * point to it. While a sink writes, data may move, so it must not be read by another thread.
  *
- * Like all callbacks, these return 0 for success; what failed is told by whoever calls them. */
+ * A sink that cannot grow is LMC_ERR_MEMORY. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
  * call, so that both grow by the same rule. If there is no memory, what was written before is still
  * there. */
-static int lmc__write_memory(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
     lmc__buffer b;
@@ -30,28 +30,28 @@ static int lmc__write_memory(void *user, const void *data, size_t size)
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
-    return status != LMC_OK;
+    return status;
 }
 
 /* All of it, or it fails. */
-static int lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
-    if (offset > m->size || size > m->size - offset) return 1;
+    if (offset > m->size || size > m->size - offset) return LMC_ERR_READ;
     memcpy(dst, m->data + offset, size);
-    return 0;
+    return LMC_OK;
 }
 
 /* What is left from position on; a position beyond the end is the caller's mistake, and an
  * error. */
-static int lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
-    if (m->position > m->size) return 1;
+    if (m->position > m->size) return LMC_ERR_READ;
     *got = lmc__min(size, m->size - m->position);
     if (*got) memcpy(dst, m->data + m->position, *got);
     m->position += *got;
-    return 0;
+    return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)

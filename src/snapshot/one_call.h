@@ -19,13 +19,13 @@ typedef struct lmc__fixed_sink {
 } lmc__fixed_sink;
 
 #ifndef LMC_NO_ENCODER
-static int lmc__write_fixed(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t size)
 {
     lmc__fixed_sink *const f = (lmc__fixed_sink *)user;
-    if (size > f->cap - f->size) return 1;
+    if (size > f->cap - f->size) return LMC_ERR_DST_TOO_SMALL;
     if (size) memcpy(f->data + f->size, data, size);
     f->size += size;
-    return 0;
+    return LMC_OK;
 }
 
 /* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
@@ -96,7 +96,6 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
     status = lmc__compress_to(&sink, src, size, dtype, options);
-    if (status == LMC_ERR_WRITE) return LMC_ERR_DST_TOO_SMALL;
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -121,7 +120,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     source = lmc_make_memory_source(memory);
     LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
     *file = lmc_get_file(*reader, 0);
-    if (lmc_count_files(*reader) == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    if ((*reader)->tables.listing.n_files == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_free_reader(*reader);
     return LMC_ERR_UNSUPPORTED;
 }
@@ -240,10 +239,10 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
 }
 #endif
 
-static int lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
+static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
     (void)user;
-    return file_number != 0 || file->kind != LMC_FILE_REGULAR;
+    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_UNSUPPORTED;
 }
 
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,

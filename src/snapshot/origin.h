@@ -46,7 +46,7 @@
  *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
  *   written is the delta's        (pipeline.h)                 n_done
- *   in place, files of the same   lmc_can_restore_in_place     the caller asks    0
+ *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
  * The identity protects the whole (a mistake about which file it is); the CRC each block, also from
@@ -366,8 +366,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
-    lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
-    return LMC_OK;
+    return lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a

@@ -72,14 +72,19 @@ typedef struct lmc__coder {
     lmc_sink sink;
     /* of the other out */
     lmc__buffer parts;
-    int write_failed;
+    enum lmc_status write_status;
     lmc_stream stream;
     /* what is wanted of the stream: read_size bytes, of which read_got are there */
     uint8_t *read_to;
     size_t read_size, read_got;
     /* the most that is read beside one wave */
     size_t read_portion;
-    int read_failed, ended;
+    enum lmc_status read_status;
+    int ended;
+    /* or NULL; bytes of files so far */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *progress_user;
+    uint64_t done;
 } lmc__coder;
 
 /* See lmc__visit_buffer. */
@@ -225,8 +230,8 @@ static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
     size_t i;
-    for (i = 0; i < c->parts.size / sizeof *part && !c->write_failed; i++)
-        c->write_failed = c->sink.write(c->sink.user, part[i].data, part[i].size) != 0;
+    for (i = 0; i < c->parts.size / sizeof *part && c->write_status == LMC_OK; i++)
+        c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
 /* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
@@ -234,12 +239,12 @@ static void lmc__write_parts(lmc__coder *c)
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
-    while (c->read_got < end && !c->ended && !c->read_failed) {
+    while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
-        c->read_failed =
-            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n) != 0 ||
-            n > end - c->read_got;
-        if (c->read_failed) break;
+        c->read_status =
+            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n);
+        if (c->read_status == LMC_OK && n > end - c->read_got) c->read_status = LMC_ERR_READ;
+        if (c->read_status != LMC_OK) break;
         c->ended = n == 0;
         c->read_got += n;
     }
@@ -268,9 +273,9 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     c->parts.size = 0;
     c->n_jobs = 0;
     c->base.size = 0;
-    if (c->write_failed) return LMC_ERR_WRITE;
+    LMC__TRY(c->write_status);
     LMC__TRY(lmc__jobs_status(c, n));
-    return c->read_failed ? LMC_ERR_READ : LMC_OK;
+    return c->read_status;
 }
 
 /* Writes what is still to be written, now, by the caller's thread. */
@@ -278,7 +283,14 @@ static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
     c->parts.size = 0;
-    return c->write_failed ? LMC_ERR_WRITE : LMC_OK;
+    return c->write_status;
+}
+
+/* So many bytes more are done. Called by the caller's thread, between steps. */
+static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
+{
+    c->done += size;
+    return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
 /* Asks for size bytes of the stream, to come with the next steps, a portion with each. */

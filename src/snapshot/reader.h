@@ -53,6 +53,7 @@ struct lmc_reader {
     uint64_t total;
     uint8_t base_identity[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
+    unsigned format_minor;
     /* what the file may use; all, if its header is lost */
     unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
@@ -107,7 +108,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
  * They hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it, or LMC_ERR_READ. What is in the tail comes from there. The source is not called for no
+/* All of it. What is in the tail comes from there. The callback is not called for no
  * bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
@@ -118,8 +119,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
         size -= n;
     }
-    return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
-                                                                                  : LMC_ERR_READ;
+    return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
 /* The most bytes of index that the caller wants in memory. */
@@ -145,6 +145,7 @@ static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
 {
     memcpy(r->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     r->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
+    r->format_minor = header[9];
     r->features = lmc__get_features(header);
 }
 
@@ -244,11 +245,38 @@ static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uin
     return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
-LMC_API size_t lmc_count_files(const lmc_reader *r) { return r ? r->tables.listing.n_files : 0; }
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+{
+    if (!r || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->n_files = r->tables.listing.n_files;
+    info->n_metadata = r->tables.n_metadata;
+    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
+    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    info->chain_depth = r->chain_depth;
+    info->has_base = r->chain_depth != 0;
+    info->level = lmc__level_of(r->features);
+    info->format_minor = r->format_minor;
+    return LMC_OK;
+}
 
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
+}
+
+/* Linear in the number of files. */
+LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *path,
+                                             size_t *file_number)
+{
+    size_t i;
+    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
+    for (i = 0; i < r->tables.listing.n_files; i++)
+        if (strcmp(path, lmc__file_at(r, i)->file.path) == 0) {
+            *file_number = i;
+            return LMC_OK;
+        }
+    return LMC_ERR_NOT_FOUND;
 }
 
 /* Linear in the number of tensors. */
@@ -263,7 +291,7 @@ LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, c
         if (path && strcmp(path, f->path) != 0) continue;
         for (j = 0; j < f->n_tensors; j++) {
             if (strcmp(name, f->tensors[j].name) != 0) continue;
-            if (found) return LMC_ERR_ARGUMENT;
+            if (found) return LMC_ERR_AMBIGUOUS;
             found = &f->tensors[j];
             where = i;
         }
@@ -525,7 +553,7 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 {
     lmc_base base;
-    base.n_files = lmc_count_files(reader);
+    base.n_files = reader ? reader->tables.listing.n_files : 0;
     base.get_file = lmc__get_reader_file;
     base.read = lmc__read_as_base;
     base.user = reader;
@@ -569,19 +597,6 @@ LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const
     return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
-LMC_API void lmc_get_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->tables.identity, LMC_IDENTITY_SIZE);
-}
-
-LMC_API uint32_t lmc_get_base_identity(const lmc_reader *r, uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (r && identity) memcpy(identity, r->base_identity, LMC_IDENTITY_SIZE);
-    return r ? r->chain_depth : 0;
-}
-
-LMC_API size_t lmc_count_metadata(const lmc_reader *r) { return r ? r->tables.n_metadata : 0; }
-
 /* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                          const void **value, size_t *size)
@@ -596,18 +611,54 @@ LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const ch
     return LMC_OK;
 }
 
+typedef struct lmc__key_search {
+    const lmc__tables *tables;
+    const char *key;
+} lmc__key_search;
+
+static int lmc__is_key_before(const void *context, size_t i)
+{
+    const lmc__key_search *const s = (const lmc__key_search *)context;
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
+    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
+}
+
+/* Keys ascend, and none has a NUL (index.h). */
+LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                 const void **value, size_t *size)
+{
+    lmc__key_search search;
+    const char *found_key;
+    const void *found;
+    size_t found_size;
+    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
+    search.tables = &r->tables;
+    search.key = key;
+    LMC__TRY(lmc_get_metadata(
+        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
+        &found, &found_size));
+    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
+    *value = found;
+    *size = found_size;
+    return LMC_OK;
+}
+
 /* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
  * that add up. */
-LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_number,
-                                             uint64_t offset, uint64_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
+                                                          uint64_t offset, uint64_t size,
+                                                          uint64_t *encoded)
 {
     const lmc__listed_file *f;
-    uint64_t encoded = 0;
+    uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !r->is_complete) return 0;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
     f = lmc__file_at(r, file_number);
-    if (offset >= f->file.size) return 0;
-    size = lmc__min64(size, f->file.size - offset);
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
         const lmc__run *run = &lmc__run_at(r, number)->run;
@@ -620,12 +671,13 @@ LMC__COLD LMC_API uint64_t lmc_count_encoded(const lmc_reader *r, size_t file_nu
                        behind = last * run->block_size + last_size - (at + n);
         /* all of the blocks, less what lies before and behind in the first and the last of them, in
          * proportion */
-        encoded += block_at[last + 1] - block_at[first];
-        encoded -= (block_at[first + 1] - block_at[first]) * before /
+        sum += block_at[last + 1] - block_at[first];
+        sum -= (block_at[first + 1] - block_at[first]) * before /
                    lmc__min64(run->block_size, run->size - first * run->block_size);
-        encoded -= (block_at[last + 1] - block_at[last]) * behind / last_size;
+        sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
     }
-    return encoded;
+    *encoded = sum;
+    return LMC_OK;
 }

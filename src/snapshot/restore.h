@@ -121,7 +121,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
     lmc__begin_hashes(&r->hasher, file);
-    return o->begin_file && o->begin_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+    return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
@@ -132,7 +132,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    return o->end_file && o->end_file(o->user, file, r->file) != 0 ? LMC_ERR_WRITE : LMC_OK;
+    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
 }
 
 /* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
@@ -178,6 +178,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
+    const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
@@ -198,7 +199,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (c->parallel) c->out_number ^= 1;
     else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
-    return LMC_OK;
+    return lmc__report_progress(c, size_of_wave);
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
@@ -579,6 +580,8 @@ LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
     r->coder.sink.write = options->write;
     r->coder.sink.user = options->user;
     r->coder.task = lmc__decode_snapshot_task;
+    r->coder.progress = options->progress;
+    r->coder.progress_user = options->user;
     lmc__init_listing(&r->listing, options->alloc_user);
     lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,

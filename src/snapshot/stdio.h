@@ -2,20 +2,20 @@
 #include "base/platform.h"
 
 /* Files of the C library (LMC_NO_STDIO leaves them out) and file descriptors (LMC_POSIX) as sinks,
- * streams and sources. All return 0 for success, as callbacks do. */
+ * streams and sources. */
 #ifndef LMC_NO_STDIO
-static int lmc__write_stdio(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_stdio(void *user, const void *data, size_t size)
 {
-    return size != 0 && fwrite(data, 1, size, (FILE *)user) != size;
+    return size == 0 || fwrite(data, 1, size, (FILE *)user) == size ? LMC_OK : LMC_ERR_WRITE;
 }
 
-static int lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_t *got)
 {
     *got = fread(dst, 1, size, (FILE *)user);
-    return *got == 0 && ferror((FILE *)user) != 0;
+    return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32
@@ -25,10 +25,12 @@ static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 #endif
 }
 
-static int lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     FILE *const file = (FILE *)user;
-    return lmc__seek_stdio(file, offset, SEEK_SET) != 0 || fread(dst, 1, size, file) != size;
+    return lmc__seek_stdio(file, offset, SEEK_SET) == 0 && fread(dst, 1, size, file) == size
+               ? LMC_OK
+               : LMC_ERR_READ;
 }
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
@@ -74,38 +76,38 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
 /* A write or read may do a part, or be interrupted by a signal: both go on. */
-static int lmc__write_fd(void *user, const void *data, size_t size)
+static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
     while (size != 0) {
         const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return 1;
+        if (n <= 0) return LMC_ERR_WRITE;
         from += n;
         size -= (size_t)n;
     }
-    return 0;
+    return LMC_OK;
 }
 
-static int lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
 {
     ssize_t n;
     do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
     while (n < 0 && errno == EINTR);
     *got = n < 0 ? 0 : (size_t)n;
-    return n < 0;
+    return n < 0 ? LMC_ERR_READ : LMC_OK;
 }
 
-static int lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     uint8_t *to = (uint8_t *)dst;
     size_t got;
     if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
         lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
-        return 1;
+        return LMC_ERR_READ;
     for (; size != 0; to += got, size -= got)
-        if (lmc__read_fd(user, to, size, &got) != 0 || got == 0) return 1;
-    return 0;
+        if (lmc__read_fd(user, to, size, &got) != LMC_OK || got == 0) return LMC_ERR_READ;
+    return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_fd_sink(int fd)

@@ -48,7 +48,7 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
 {
     if (size == 0) return LMC_OK;
     LMC__TRY(lmc__drain(&w->coder));
-    if (w->coder.sink.write(w->coder.sink.user, data, size) != 0) return LMC_ERR_WRITE;
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
     w->offset += size;
     return LMC_OK;
 }
@@ -116,6 +116,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
+    w->coder.progress = options->progress;
+    w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     w->index.limit = UINT64_MAX;
@@ -341,24 +343,19 @@ LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const v
 }
 LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* Of the snapshot (spec 9.3): known when it is finished, as it is of all files. */
-LMC_API enum lmc_status lmc_get_writer_identity(const lmc_writer *w,
-                                                uint8_t identity[LMC_IDENTITY_SIZE])
-{
-    if (!w || !identity || !w->is_finished) return LMC_ERR_ARGUMENT;
-    memcpy(identity, w->identity, LMC_IDENTITY_SIZE);
-    return LMC_OK;
-}
-
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). */
-LMC_API uint64_t lmc_count_written(const lmc_writer *w)
+ * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as
+ * it is of all files (spec 9.3). */
+LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
-    uint64_t pending = 0;
     size_t i;
-    if (!w) return 0;
+    if (!w || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->size = w->offset;
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
-        pending += ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
-    return w->offset - pending;
+        info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
+    info->is_finished = w->is_finished;
+    if (w->is_finished) memcpy(info->identity, w->identity, LMC_IDENTITY_SIZE);
+    return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */

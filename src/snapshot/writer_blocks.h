@@ -187,6 +187,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
+    uint64_t size = 0;
     size_t i;
     if (n == 0) return LMC_OK;
     LMC__TRY(lmc__run_step(c));
@@ -206,11 +207,12 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
+        size += job->src_size;
     }
     w->contents.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
-    return LMC_OK;
+    return lmc__report_progress(c, size);
 }
 
 /* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
@@ -354,7 +356,7 @@ static enum lmc_status lmc__stream_header(lmc_writer *w)
     lmc__read_portion(c);
     w->carry.size += c->read_got;
     lmc__want(c, NULL, 0, 0);
-    if (c->read_failed) return LMC_ERR_READ;
+    LMC__TRY(c->read_status);
     return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
 }
 
@@ -396,8 +398,9 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     for (;;) {
         lmc__buffer *next = &c->in[number ^= 1];
         lmc__read_portion(c); /* the first, or what no step has read */
-        while (c->read_got < c->read_size && !c->ended && !c->read_failed) lmc__read_portion(c);
-        if (c->read_failed) return LMC_ERR_READ;
+        while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
+            lmc__read_portion(c);
+        LMC__TRY(c->read_status);
         left -= c->read_got;
         size = rest + c->read_got;
         if (size == 0 || (is_unknown && size < span)) break;

@@ -121,7 +121,7 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
     const lmc__planner *const p = (const lmc__planner *)user;
     const uint64_t end = offset + size;
     size_t i = lmc__find_quantized(p, file_number, offset);
-    LMC__TRY(p->options->read_back(p->options->read_back_user, file_number, offset, dst, size));
+    LMC__TRY(p->options->read_back(p->options->user, file_number, offset, dst, size));
     for (; lmc__is_quantized_in(p, i, file_number, end); i++) {
         const lmc__range *const r = &lmc__quantized_at(p, i)->range;
         const uint64_t from = r->start > offset ? r->start : offset, to = lmc__min64(r->end, end);

@@ -85,7 +85,7 @@ static int quantise(void)
     lmc_tensor_options tensor_options;
     lmc_quantizer_info info;
     lmc_quantizer *quantizer = NULL;
-    lmc_elements elements;
+    lmc_source elements;
     uint32_t state = 1;
     size_t i, size = 0, ws_size;
     unsigned char *const src = (unsigned char *)malloc(4 * N),
@@ -102,7 +102,7 @@ static int quantise(void)
     }
     memset(&options, 0, sizeof options);
     memset(&tensor_options, 0, sizeof tensor_options);
-    elements.read = read_elements;
+    elements.read_at = read_elements;
     elements.user = src;
     elements.size = 4 * N;
     options.dtype = tensor_options.dtype = LMC_F32;
@@ -148,11 +148,12 @@ static int read_snapshot(void)
     lmc_reader *reader = NULL;
     const lmc_tensor *tensor = NULL;
     size_t number = 9;
-    uint8_t identity[LMC_IDENTITY_SIZE], other[LMC_IDENTITY_SIZE];
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    lmc_snapshot_info info;
     MUST(lmc_restore_snapshot(&stream, NULL, identity) == LMC_OK);
     MUST(lmc_open_reader(&reader, &source, NULL) == LMC_OK);
-    lmc_get_identity(reader, other);
-    MUST(lmc_count_files(reader) == 1 && memcmp(identity, other, sizeof identity) == 0);
+    MUST(lmc_reader_get_info(reader, &info) == LMC_OK && info.n_files == 1 &&
+         memcmp(identity, info.identity, sizeof identity) == 0);
     MUST(lmc_find_tensor(reader, NULL, "w", &number, &tensor) == LMC_OK && number == 0);
     MUST(lmc_read_tensor(reader, 0, tensor, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
     lmc_free_reader(reader);
@@ -234,7 +235,7 @@ static int salvage(void)
     MUST(lmc_open_reader(&reader, &source, &options) == LMC_ERR_UNSUPPORTED);
 #else
     MUST(lmc_open_reader(&reader, &source, &options) == LMC_OK);
-    MUST(lmc_count_files(reader) == 1);
+    MUST(lmc_get_file(reader, 0) && !lmc_get_file(reader, 1));
     MUST(lmc_read_file(reader, 0, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
     lmc_free_reader(reader);
 #endif

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-static int use_append(void *user, const void *data, size_t size)
+static enum lmc_status use_append(void *user, const void *data, size_t size)
 {
     (void)data;
     *(size_t *)user += size;
-    return 0;
+    return LMC_OK;
 }
 
 /* 0 if everything works */
@@ -18,6 +18,7 @@ static int use(void)
     lmc_position position = {0, 0};
     lmc_tensor_options options;
     lmc_writer *writer = NULL;
+    lmc_writer_info info;
     lmc_sink sink;
     lmc_file file;
     size_t i, enc_size, dst_size, total = 0;
@@ -45,7 +46,7 @@ static int use(void)
         lmc_write_bytes(writer, src, sizeof src) != LMC_OK || lmc_end_file(writer) != LMC_OK ||
         lmc_finish_writer(writer) != LMC_OK)
         return 6;
-    if (lmc_count_written(writer) != total) return 7;
+    if (lmc_writer_get_info(writer, &info) != LMC_OK || info.size != total) return 7;
     lmc_free_writer(writer);
     return strcmp(lmc_version(), LMC_VERSION) != 0;
 }
