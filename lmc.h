@@ -1,4 +1,4 @@
-/* lmc.h - v0.5.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v0.6.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -7,7 +7,9 @@
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   The format is described in spec/lmc-format.md; "spec 8.2" in comments is a section of it.
+ *   It writes and reads LMC files of format 1.0 (release candidate; files of 0.1 to 0.4 are read by
+ *   v0.5.0 and before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
+ *   that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -121,16 +123,17 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 5
+#define LMC_VERSION_MINOR 6
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.5.0"
+#define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
+ * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -569,9 +572,9 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
- * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
- * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
+ * what was written is on its way until then). A source seeks; its size is taken when it is made.
+ * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
@@ -638,11 +641,11 @@ LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *s
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
-    const char *name; /* UTF-8 */
+    const char *name;     /* UTF-8 */
     enum lmc_dtype dtype; /* not LMC_AUTO */
     unsigned rank;
     const uint64_t *shape; /* rank entries, outermost first */
-    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
@@ -709,7 +712,7 @@ typedef struct lmc_restore_options {
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  * In place, UNSUPPORTED: several files share blocks (lmc_can_restore_in_place).
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_can_restore_in_place tells whether the files can stay where they are.
@@ -748,7 +751,8 @@ typedef struct lmc_reader_options {
     int salvage;
 } lmc_reader_options;
 
-/* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
+/* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
+ * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
@@ -855,8 +859,9 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
- * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
+ * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
+ * above. */
 #ifndef LMC_NO_ENCODER
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,
@@ -867,7 +872,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec 16) --
+/* -- salvage: what is intact in a damaged file (spec, annex C) --
  * A reader that is opened with options.salvage reads through the whole file. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1177,7 +1182,7 @@ static const struct {
      "from a pipe to a pipe"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+     "another version of the LMC format: lmc 0.5 reads drafts (0.4), a newer lmc what came later"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
@@ -4042,7 +4047,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 #ifndef LMC_NO_SNAPSHOT
 /*
- * CRC-64/NVME (spec 9.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
+ * CRC-64/NVME (spec 2.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
  * the start. The kernels of all tiers give the same.
  *
  * All is as with CRC-32C (crc32c.h): a remainder of polynomials over GF(2), reflected, so that bit
@@ -7273,10 +7278,10 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64 elements
- * how many of them are in class c or before, a row of bytes for each class but the last. Rows are
- * lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only for whole
- * steps of LMC__TALLY_STEP elements.
+ * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
+ * elements how many of them are in class c or before, a row of bytes for each class but the last.
+ * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
+ * for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
  * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
@@ -7470,10 +7475,10 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
 }
 
 /* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added. An
- * instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements; of
- * eight groups these are bytes side by side, and then the four are added. To count by the ones of
- * masks would take half as long again.
+ * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
+ * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
+ * of eight groups these are bytes side by side, and then the four are added. To count by the ones
+ * of masks would take half as long again.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -7488,8 +7493,7 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
     unsigned v, p, c;
     for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (v * width + p));
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
         keys[v] = lmc__keys_avx2(b, width);
     }
     for (c = 0; c + 1 < n_classes; c++) {
@@ -7500,19 +7504,18 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
             const __m256i sum = _mm256_add_epi8(
                 _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
                 _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
-            all = _mm256_or_si256(all,
-                                  _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
+            all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
         groups = _mm_add_epi8(groups, _mm_unpackhi_epi64(groups, _mm_setzero_si128()));
         if (tally) _mm_storel_epi64((__m128i *)(void *)(tally + c * row), groups);
-        up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-            _mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
+        up_to[c] +=
+            (uint32_t)_mm_cvtsi128_si32(_mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
     }
 }
 
-/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors do
- * not want the same ports, so they take turns in one loop; and the lanes, of which three are far
+/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors
+ * do not want the same ports, so they take turns in one loop; and the lanes, of which three are far
  * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
  * one. */
 LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
@@ -7554,8 +7557,7 @@ LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CL
                              n_classes);
     }
     up_to[n_classes - 1] = i;
-    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width,
-                           (n - in_strips) * width);
+    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width, (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return crc;
@@ -7602,8 +7604,8 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
 }
 
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once, and
- * its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
+ * and its number of ones is that of a group: the byte of the tally. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -7656,8 +7658,7 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
 LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
                                                       size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping,
-                                                      uint8_t *tally)
+                                                      const lmc__grouping *grouping, uint8_t *tally)
 {
     uint32_t crc;
     (void)k;
@@ -8596,8 +8597,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
  * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC; ungroup would spread
- * each class's residuals over all of its elements, zeros and all.
+ * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
+ * spread each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
  * element's number reaches. So how far at and residual are read follows from at alone: whatever the
@@ -8647,8 +8648,8 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__patches *changes, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping,
-                                  const uint8_t *tally, lmc__streaming streaming)
+                                  int subtract, const lmc__grouping *grouping, const uint8_t *tally,
+                                  lmc__streaming streaming)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__patch_progress done;
@@ -8672,8 +8673,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  * So keys are looked at where there are changes. No branch depends on where these lie but the ends
  * of loops, once for each class and chunk.
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be wanted
- * again: elements are written when all of a chunk's are made. */
+ * dst may be base, and a changed element may get another key, but the keys of its group may be
+ * wanted again: elements are written when all of a chunk's are made. */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -8727,13 +8728,14 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     unsigned c;
     for (c = 0; c < grouping->n_classes; c++) {
         ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] = (uint8_t)(
-            (c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) - ranges->first[c]);
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
     }
 }
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class has
- * no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
+ * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -8758,8 +8760,7 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
     /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
-    return _mm256_add_epi16(v,
-                            _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
+    return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -8773,8 +8774,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
     /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
-    return shift +
-           (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
 /* Which of the 64 elements at base have keys of a range. */
@@ -8803,8 +8803,8 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
                                             const lmc__key_ranges *ranges, unsigned n_classes,
                                             unsigned width)
 {
-    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
-                                           lmc__load_avx2(lmc__count_up));
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
     __m256i before = _mm256_setzero_si256();
     uint16_t up_to[1 + LMC__PATCH_GROUPS];
     unsigned c;
@@ -8814,7 +8814,7 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
         const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
                       own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                       end = seen + lmc__sum_bytes_avx2(own);
+                              end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c];
         before = all;
         done->seen[c] = end;
@@ -8825,9 +8825,8 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
                 lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
             __m256i high =
                 lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(
-                high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                          _mm256_set1_epi16(0x0F0E)));
+            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                              _mm256_set1_epi16(0x0F0E)));
             lmc__store_avx2((uint8_t *)(up_to + 1), low);
             lmc__store_avx2((uint8_t *)(up_to + 17), high);
             do {
@@ -8857,8 +8856,8 @@ LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patc
                                                 const lmc__key_ranges *ranges, unsigned n_classes,
                                                 unsigned width)
 {
-    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
-                                           lmc__load_avx2(lmc__count_up));
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
     __m256i before = _mm256_setzero_si256();
     uint16_t up_to[1 + LMC__PATCH_GROUPS];
     unsigned c, p;
@@ -8868,7 +8867,7 @@ LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patc
         const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
                       own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                       end = seen + lmc__sum_bytes_avx2(own);
+                              end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c];
         before = all;
         done->seen[c] = end;
@@ -8912,6 +8911,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     size_t i;
     for (i = 0; i < size; i += 64) {
         const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__touch_ahead(dst, i);
         lmc__store_avx2(dst + i, low);
         lmc__store_avx2(dst + i + 32, high);
     }
@@ -8919,11 +8919,14 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
-    for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    for (i = 0; i < size; i += 64) {
+        lmc__touch_ahead(dst, i);
+        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    }
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on are fetched
- * meanwhile: lanes hide from the hardware what will be read. */
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -8950,12 +8953,16 @@ LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, si
 LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
                                                   const uint8_t *next)
 {
-    (void)next;
+    size_t i;
+    for (i = 0; i < size; i += LMC__LINE) {
+        lmc__touch_ahead(next, i);
+        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+    }
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
- * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
+/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
+ * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \
@@ -10588,7 +10595,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
 #define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,          \
+    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,           \
                   lmc__patch_scalar)                                                               \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
@@ -11182,6 +11189,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                         trees; the masks on the way to a node (below)
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
  *                         more, for the coded elements before zeros are merged in between
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; a row
+ *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
  *                         Of others samples of the elements and of the prediction, and the planes
@@ -11944,9 +11954,10 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
  * frozen tree needs a few bits of each of its nodes whatever the number of ones is; gaps need 3
  * bytes and then nothing but the ones.
  *
- * Elias-Fano, the same low parts but of positions, not gaps, can be read in parallel without a
- * prefix sum, but takes up to half a bit more for each one: its quotients are spread evenly over a
- * list of n >> s bits, which those of gaps are not. */
+ * Elias-Fano, the same low parts but of positions, not of gaps, needs no prefix sum and is read 2.5
+ * times as fast one by one (1.2 against 3 ns for each one). But its quotients are spread evenly
+ * over a list of n >> s bits, which those of gaps are not: masks of sparse deltas (0.1 to 3 %
+ * changed) take 5.5 to 7 % more. */
 
 #ifndef LMC_NO_ENCODER
 /* The ones of a mask of n bits one after another, or its zeros, which are the ones if all bits are
@@ -13051,7 +13062,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
+    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
         max_classes = LMC__MORE_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
@@ -13071,8 +13082,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
         if (m.saved[best] < -least &&
-            (m.n_classes <= max_classes ||
-             (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
+            (m.n_classes <= max_classes || (block->may_group && m.n_classes <= LMC__MORE_CLASSES &&
+                                            -m.saved[best] > (int64_t)(total_bits >> 7))))
             break;
         total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
@@ -13169,12 +13180,14 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little. */
+/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
+ * sparse. */
 static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
                                       const lmc__block *block, const lmc__block *sample)
 {
     lmc__changes changes = {NULL, 0};
     size_t i, n_changed = 0;
+    if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
@@ -13432,8 +13445,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
                            delta->changes.place, delta->changes.n);
     } else {
         crcs->base =
-            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
-                                NULL);
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)
@@ -13648,9 +13660,10 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
  * are searched one by one from below.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is at
- * most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26 bits
- * shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before. */
+ * The quotients are read word by word, forwards only and never beyond the payload: so the time is
+ * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
+ * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
+ */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -13665,16 +13678,16 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;               /* positions in all, and what each is less than */
-    const uint8_t *low;        /* room: bytes of the payload from there on, the low parts first */
-    const uint8_t *quotients;  /* size: bytes of the payload from there on */
+    size_t k, n;              /* positions in all, and what each is less than */
+    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;         /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word;        /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word; /* of low parts; ones that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte of
- * a mask of n bits. mode is one of gaps. */
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
+ * of a mask of n bits. mode is one of gaps. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -13696,8 +13709,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they may
- * be anything. */
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
+ * may be anything. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* copies, which no store can change */
@@ -13759,8 +13772,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
         const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
         size_t i;
         LMC__TRY(lmc__get_positions(&g, positions, count));
-        for (i = 0; i < count; i++)
-            list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
+        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
     }
     return lmc__close_gaps(&g, in);
 }
@@ -14152,10 +14164,10 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of n
- * / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are those
- * of a class's planes (workspace.h). Small blocks, which have little to gain, are not done so: the
- * pads and marks would need a bound of their own. */
+ * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
+ * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
+ * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
+ * so: the pads and marks would need a bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -14207,8 +14219,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind the
- * numbers of each class stands the mark. */
+/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
+ * the numbers of each class stands the mark. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -14258,8 +14270,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 }
 
 /* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before all
- * of the payload has been read. */
+ * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
+ * all of the payload has been read. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, int subtract,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -14285,8 +14297,8 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
-                       tally, d->streaming);
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping, tally,
+                       d->streaming);
     return LMC_OK;
 }
 
@@ -14358,8 +14370,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     }
     base_crc = grouping->n_classes == 1
                    ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping,
-                                           g->tally);
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping, g->tally);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }
@@ -17568,8 +17579,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status = lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws,
-                                   ws_size);
+        status =
+            lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
@@ -18405,7 +18416,8 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
+    if (c->parallel && n > 0)
+        c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
@@ -19604,7 +19616,7 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 5.2): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *
@@ -20133,7 +20145,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.3, "hash"): good against
+/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
  * forgers, as identities are not. It takes several times as long as all else, so it is done only if
  * the caller asks.
  *
@@ -22746,6 +22758,8 @@ struct lmc_reader {
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     lmc__origin origin;
+    /* the end of the source, while it is opened; else empty */
+    lmc__buffer tail;
     /* bytes of stream window_stream from window_start on */
     lmc__buffer window;
     size_t window_stream;
@@ -22783,14 +22797,27 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
+    visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
 
-/* All of it, or LMC_ERR_READ. Not called for no bytes. */
+/* Bytes of the file's end that are read at first: in one request, for a source that is far away.
+ * They hold the index of about a thousand tensors. */
+#define LMC__TAIL_SIZE ((size_t)64 << 10)
+
+/* All of it, or LMC_ERR_READ. What is in the tail comes from there. The source is not called for no
+ * bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
+    const uint64_t tail_at = r->source.size - r->tail.size;
+    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
+        offset + size > tail_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
+        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
+        size -= n;
+    }
     return size == 0 || r->source.read_at(r->source.user, offset, dst, size) == 0 ? LMC_OK
                                                                                   : LMC_ERR_READ;
 }
@@ -22838,23 +22865,38 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
- * and header, index and trailer must leave nothing out: what lies between them the index accounts
- * for. */
+/* Reads header and checks it, and that the base is the one that it names. */
+LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
+{
+    const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
+    LMC__TRY(lmc__read_at(r, 0, header, size));
+    if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
+    LMC__TRY(lmc__check_header(header, r->coder->wave.k));
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
+ * second one for what of a large index lies before it. The header itself is read where it is in the
+ * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
+ *
+ * The trailer's size of the file must be that of the source, and header, index and trailer must
+ * leave nothing out: what lies between them the index accounts for. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
+    const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
     uint64_t index_at, index_size, offset;
     lmc__section section;
+    int has_header;
 
-    LMC__TRY(lmc__read_at(r, 0, header, header_size));
-    if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
-    LMC__TRY(lmc__check_header(header, k));
-    lmc__keep_header(r, header);
-    if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
+    LMC__TRY(lmc__reserve(&r->tail, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
+    r->tail.size = tail_size;
+    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
@@ -22869,9 +22911,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_index(&r->tables, k, header, total, &r->coder->in[0], &offset));
+    LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
+                              &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    if (!has_header) {
+        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
+        lmc__keep_header(r, copy);
+        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
+    }
     LMC__TRY(lmc__check_runs(r));
+    lmc__free_buffer(&r->tail);
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -23610,7 +23659,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
 
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec 16). A reader, as others, whose tables come from
+/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come from
  * what was found:
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
@@ -26293,8 +26342,9 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 /* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
  * data. So restoring gives a file that every loader of safetensors opens.
  *
- *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...} spaces
- *     data of a | data of b ...      by falling width of the dtype, then by name: all are aligned
+ *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...}
+ * spaces data of a | data of b ...      by falling width of the dtype, then by name: all are
+ * aligned
  */
 #ifndef LMC_NO_ENCODER
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
@@ -26354,7 +26404,8 @@ static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
 /* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a, *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = *(const lmc_array *const *)a, *const y =
+                                                                 *(const lmc_array *const *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
@@ -26461,8 +26512,7 @@ LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
     status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK)
-        status = lmc__write_array_file(writer, &f, path, n, file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

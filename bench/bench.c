@@ -3,8 +3,8 @@
  *
  *   bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts LIST] [--json FILE] [FILE...]
  *
- * Parts, in this order; the default is all: kernels, codec, blocks, huge, threads. Data sets:
- * synthetic ones of N MB (default 256; MB are 10^6 bytes), then the FILEs: tensor data of
+ * Parts, in this order; the default is all: kernels, codec, blocks, huge, sparse, threads. Data
+ * sets: synthetic ones of N MB (default 256; MB are 10^6 bytes), then the FILEs: tensor data of
  * safetensors files whose name says the dtype, as in model.bf16.safetensors; files of one name (the
  * steps of a series) are joined, and repeated until they fill N MB, so that they stand beside the
  * synthetic ones and not in a cache: blocks are coded alone, so the repetition changes no size.
@@ -569,6 +569,98 @@ static void measure_huge(size_t size)
     huge_pages = 0;
 }
 
+/* Deltas in which few elements have changed: decoded to another place, and applied in place, both
+ * with both checksums, beside memcpy of the restored bytes. One row for each tier. */
+static void measure_sparse(size_t size)
+{
+    static const unsigned per_million[] = {1000, 3000, 10000, 15000};
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32};
+    static double copy_times[MAX_REPS], times[2][LMC_TIER_COUNT][MAX_REPS];
+    uint8_t *const old = allocate(size), *const now_ = allocate(size), *const dst = allocate(size);
+    size_t i, j, k;
+    for (i = 0; i < 2; i++)
+        for (j = 0; j < sizeof per_million / sizeof *per_million; j++) {
+            const unsigned width = lmc_dtype_width(dtypes[i]);
+            lmc_tensor_options options;
+            size_t cap, enc_size, ws_size, n_changed = 0;
+            uint8_t *enc, *ws;
+            char name[80];
+            snprintf(name, sizeof name, "sparse delta %s %.1f %%", i ? "fp32" : "bf16",
+                     1e-4 * per_million[j]);
+            if (only != NULL && strstr(name, only) == NULL) continue;
+            make_sparse(old, now_, size, dtypes[i], per_million[j]);
+            for (k = 0; k < size / width; k++)
+                n_changed += memcmp(old + k * width, now_ + k * width, width) != 0;
+            memset(&options, 0, sizeof options);
+            options.dtype = dtypes[i];
+            options.prediction = old;
+            options.prediction_size = size;
+            /* 1 Mi elements and the largest block */
+            for (options.log2_block = 20; options.log2_block <= (i ? 21 : 22);
+                 options.log2_block += i ? 1 : 2) {
+                int rep, tier, way;
+                cap = (size_t)lmc_bound_tensor(size, &options);
+                ws_size = lmc_tensor_workspace_size(&options);
+                enc = allocate(cap);
+                ws = allocate(ws_size);
+                lmc_limit_tier((enum lmc_tier)best_tier());
+                if (lmc_encode_tensor(enc, cap, &enc_size, now_, size, &options, ws, ws_size) !=
+                    LMC_OK)
+                    fail("cannot encode ", name);
+                for (rep = -1; rep < n_reps; rep++) {
+                    const int r = rep < 0 ? 0 : rep;
+                    double start = now();
+                    memcpy(dst, now_, size);
+                    __asm__ volatile("" : : "r"(dst) : "memory");
+                    copy_times[r] = now() - start;
+                    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+                        for (way = 0; way < 2 && wanted_tier(tier); way++) {
+                            memcpy(dst, old, size);
+                            options.prediction = way ? dst : old;
+                            lmc_limit_tier((enum lmc_tier)tier);
+                            start = now();
+                            if (lmc_decode_tensor(dst, 0, size, enc, enc_size, size, &options, ws,
+                                                  ws_size) != LMC_OK)
+                                fail("cannot decode ", name);
+                            times[way][tier][r] = now() - start;
+                            if (memcmp(dst, now_, size) != 0) fail("did not come back: ", name);
+                            options.prediction = old;
+                        }
+                }
+                for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+                    const double gb = (double)size / 1e9, copy = gb / median(copy_times);
+                    double decode, apply;
+                    if (!wanted_tier(tier)) continue;
+                    decode = gb / median(times[0][tier]);
+                    apply = gb / median(times[1][tier]);
+                    printf("| %s | %.2f %% | %u Ki | %s | %.2f | %.2f | %.3f | %s | %.2f | %.3f | "
+                           "%s | "
+                           "%.3f |\n",
+                           name, 100.0 * (double)n_changed * width / (double)size,
+                           1u << (options.log2_block - 10), lmc_tier_name((enum lmc_tier)tier),
+                           copy, decode, decode / copy, cycles(decode), apply, apply / copy,
+                           cycles(apply), 100.0 * (double)enc_size / (double)size);
+                    if (json != NULL)
+                        fprintf(json,
+                                "%s{\"part\": \"sparse\", \"data\": \"%s\", \"dtype\": \"%s\", "
+                                "\"tier\": \"%s\", \"log2_block\": %u, \"bytes\": %lu, "
+                                "\"encoded\": %lu, \"changed\": %lu, \"memcpy_gb_s\": %.4f, "
+                                "\"decode_gb_s\": %.4f, \"apply_gb_s\": %.4f}",
+                                json_row(), name, lmc_dtype_name(dtypes[i]),
+                                lmc_tier_name((enum lmc_tier)tier), options.log2_block,
+                                (unsigned long)size, (unsigned long)enc_size,
+                                (unsigned long)n_changed, copy, decode, apply);
+                }
+                fflush(stdout);
+                release(enc, cap);
+                release(ws, ws_size);
+            }
+        }
+    release(old, size);
+    release(now_, size);
+    release(dst, size);
+}
+
 /* -- files -- */
 
 static const char *base_name(const char *path)
@@ -807,7 +899,7 @@ static void measure_threads(size_t size)
 int main(int argc, char **argv)
 {
     size_t mb = 256;
-    const char *parts = "kernels,codec,blocks,huge,threads";
+    const char *parts = "kernels,codec,blocks,huge,sparse,threads";
     int i;
     for (i = 1; i < argc && argv[i][0] == '-'; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -823,7 +915,7 @@ int main(int argc, char **argv)
     }
     if (n_reps < 1 || n_reps > MAX_REPS || mb < 1 || mb > 100000) {
         fprintf(stderr, "usage: bench [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--parts "
-                        "kernels,codec,blocks,huge,threads]"
+                        "kernels,codec,blocks,huge,sparse,threads]"
                         " [--json FILE] [FILE...]\n");
         return 2;
     }
@@ -856,6 +948,13 @@ int main(int argc, char **argv)
                "memcpy, too.\n");
         print_codec_head("");
         measure_huge(mb * 1000000);
+    }
+    if (strstr(parts, "sparse") != NULL) {
+        printf("\n### Sparse deltas\n\nOne thread, both checksums included. decode: to another "
+               "place; apply: where the prediction is. memcpy is of the restored bytes.\n\n"
+               "| data | changed | block | tier | memcpy | decode | x memcpy | c/B | apply | x "
+               "memcpy | c/B | size |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+        measure_sparse(mb * 1000000 / 4 * 4);
     }
     if (strstr(parts, "threads") != NULL) {
         printf("\n### Threads\n\nSpeeds in GB/s and as multiples of one thread's; memcpy by as "

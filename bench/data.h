@@ -132,6 +132,31 @@ static inline void make_synthetic(uint8_t *old, uint8_t *now_, size_t size, unsi
     }
 }
 
+/* Changes as fine-tuning makes them: weights move by about the same, whatever they are, so that one
+ * with an exponent less by one rounds to another number twice as often. per_million of all; sign
+ * any, mostly by one float. */
+static inline void make_sparse(uint8_t *old, uint8_t *now_, size_t size, enum lmc_dtype dtype,
+                               unsigned per_million)
+{
+    const unsigned width = lmc_dtype_width(dtype);
+    const size_t first = lmc__min(size, 64000000);
+    uint64_t state = per_million;
+    size_t i;
+    t_fill(old, first, T_GAUSS, dtype, 1);
+    repeat(old, first, size);
+    for (i = 0; i < size / width; i++) {
+        const uint64_t r = t_random(&state), v = lmc__load_element(old, i, width);
+        uint64_t steps = 0, more = r >> 33;
+        /* of N(0, 0.02): 2^(120 - key), 3.1 on average if it is at most 2^8 */
+        const unsigned key = lmc__key(v, width), below = key < 112 ? 8 : key > 127 ? 0 : 120 - key;
+        const uint64_t share =
+            key > 120 ? per_million >> (key - 120) : (uint64_t)per_million << below;
+        if ((r & 0xFFFFFFFF) * 31 / 10 < share * 4295)
+            for (steps = 1; (more & 15) == 0 && steps < 16; more >>= 4) steps++;
+        lmc__store_element(now_, i, r >> 32 & 1 ? v + steps : v - steps, width);
+    }
+}
+
 /* Reads or makes a pair into old and now, of room bytes each; 0 if that file is not there. */
 static inline int get_pair(struct pair *pair, unsigned i, const char *series, size_t synthetic_size,
                            uint8_t *old, uint8_t *now_, size_t room)

@@ -65,6 +65,7 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
 int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
                       const void *prediction);
 void flat_free(uint8_t *text);
+uint64_t flat_crc64(uint64_t crc, const void *data, size_t size);
 
 /* Lives as long as the process. */
 struct flat_base *flat_new_base(uint32_t chain_depth)
@@ -278,6 +279,11 @@ int flat_decode_block(void *dst, size_t size, const void *block, size_t block_si
     if (!ws) abort();
     return (int)lmc_decode_block(dst, size, &got, block, block_size, prediction,
                                  prediction ? size : 0, position, ws, ws_size);
+}
+
+uint64_t flat_crc64(uint64_t crc, const void *data, size_t size)
+{
+    return lmc__crc64_scalar(crc, (const uint8_t *)data, size);
 }
 
 void flat_free(uint8_t *text)

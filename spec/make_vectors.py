@@ -6,6 +6,9 @@ Usage: make_vectors.py                  write them all, and the bases of the del
                                         code 1 if they differ
        make_vectors.py --dump NAME      annotated hexdump of a vector, as in section 14 of lmc-format.md
 
+Each entry of the manifest names its section of the page, what it exercises or breaks, and its conformance level (section 1.3), by the headers of
+the file and its bases. A valid one with "or" may also be refused in that way, by who makes a check that is optional.
+
 The encoder in here is naive and makes whatever choices it is told to, so that it writes valid files that no sensible encoder
 would. It shares no code with lmc_decode.py. An invalid vector is a valid file with one field or rule broken and everything
 that depends on it (CRCs, index, sizes) made right again. SPDX-License-Identifier: MIT
@@ -1233,7 +1236,8 @@ def sparse_gaps(pool, r):
                  predicted(new[:2 * n], base[:2 * n], 2, sparse=True, masks=nested_masks(gap_mode(6))))
     size = 1 << 22
     block = Block(b"\x81" + bytes(size - 2) + b"\x7f", 1, 0, 1, [
-        ("class 0: mask, Mode: gaps", bytes([gap_mode(21)]))] + gap_lists([0, size - 1], 21) + [("class 0, plane 0", b"\0\x81\x7f")], 0, bytes(size), 8)
+        ("class 0: mask, Mode: gaps", bytes([gap_mode(21)]))] + gap_lists([0, size - 1], 21) + [("class 0, plane 0", b"\0\x81\x7f")], 0, bytes(
+            size), 8)
     pool.zeros("sparse_gaps_most", "7.3", "Sparse: the first and the last of 2^22 elements, s 21", block, 22)
 
 
@@ -1588,7 +1592,8 @@ def chain_vectors(v):
     chain, links, paths = Random(64).data(24), [], []
     for i in range(65):
         here = Src(data=chain)
-        made = one(stored(chain)) if i == 0 else build([here, delta_run(here, [(24, 1, 0)], Base([links[-1]], [], i - 1), 1)], base=Base([links[-1]], [], i - 1))
+        made = one(stored(chain)) if i == 0 else build([here, delta_run(here, [(24, 1, 0)], Base([links[-1]], [], i - 1), 1)], base=Base([links[
+            -1]], [], i - 1))
         if i < 64:
             paths.append(v.base("bases/chain/%02d.lmc" % i, made.out))
         links.append(here)
@@ -1671,11 +1676,14 @@ def section_vectors(v):
     v.valid("varint_limits", "2", "varints of one to ten bytes, in a Shape", build([
         Src(data=b"abc", tensors=[T(b"t", b"shape", limits, 0, 3)]), Run([stored(b"abc")])]))
     v.valid("varint_two_bytes", "2", "lengths of 127, 128 and 300 bytes", build([
-        Src(b"d/" + b"p" * 126, b"x" * 300, [T(b"n" * 127, b"U8", (128,), 0, 128), T(b"m" * 128, b"U8", (2, 64), 128, 128)]), Run([stored(b"x" * 300)])]))
+        Src(b"d/" + b"p" * 126, b"x" * 300, [T(b"n" * 127, b"U8", (128,), 0, 128), T(b"m" * 128, b"U8", (2, 64), 128, 128)]), Run([stored(
+            b"x" * 300)])]))
     # 5: ancillary sections
-    two = lambda *extra: [Src(b"a", b"ab"), extra[0], Run([stored(b"a")]), extra[1], Run([stored(b"b")]), extra[2], Src(b"b"), extra[3], Src(b"d", kind=1)]
+    two = lambda *extra: [Src(b"a", b"ab"), extra[0], Run([stored(b"a")]), extra[1], Run([stored(b"b")]), extra[2], Src(b"b"), extra[3], Src(b"d",
+        kind=1)]
     note = Section(b"note", b"some text")
-    v.valid("ancillary_everywhere", "5.3", "an unknown ancillary section in every place", build([item for item in two(note, note, note, note)] + [note]))
+    v.valid("ancillary_everywhere", "5.3", "an unknown ancillary section in every place", build([item for item in two(note, note, note, note)] + [
+        note]))
     for i, where in enumerate(("before a run", "between runs", "between files", "between empty files")):
         items = two(*[note if j == i else None for j in range(4)])
         v.valid("ancillary_" + where.replace(" ", "_"), "5.3", "an unknown ancillary section %s" % where, build([item for item in items if item]))
@@ -1696,7 +1704,8 @@ def section_vectors(v):
     data = r.data(70)
     files = [Src(b"f", data[:40], [T(b"b", b"U8", (20,), 0, 20), T(b"a", b"F32", (5,), 20, 20)]), Src(b"c", data[40:]), Src(b"e", kind=1),
              Src(b"g", data[40:])]
-    whole = lambda *last: [files[0], Run([stored(data[:40])]), files[1], Run([stored(data[40:])]), files[2], files[3], Run([stored(data[40:])]), *last]
+    whole = lambda *last: [files[0], Run([stored(data[:40])]), files[1], Run([stored(data[40:])]), files[2], files[3], Run([stored(data[40:])]),
+        *last]
     good = hash_section(files)
     v.valid("hash", "9.5", "a \"hash\" section: tensors, files and a directory", build(whole(good)))
     v.valid("hash_other_algorithm", "9.5", "a \"hash\" section of an unknown algorithm and any size", build(whole(Section(b"hash", b"\2abc"))))
@@ -1704,13 +1713,15 @@ def section_vectors(v):
         whole(Section(b"hash", b"\1\0\0\1\0\0\0\0wrong"))))
     for name, rule, last in (
             ("wrong", "a wrong hash", [Section(b"hash", flip_bit(good.body, 8 + 32 * 3 + 5, 2))]),
-            ("order", "the hashes in the order of the files", [Section(b"hash", good.body[:8] + good.body[40:72] + good.body[8:40] + good.body[72:])]),
+            ("order", "the hashes in the order of the files", [Section(b"hash", good.body[:8] + good.body[40:72] + good.body[8:40] + good.body[
+                72:])]),
             ("short", "a hash too few", [Section(b"hash", good.body[:-32])]), ("long", "a hash too many", [Section(b"hash", good.body + bytes(32))]),
             ("ends", "half a hash", [Section(b"hash", good.body[:-16])]),
             ("twice", "two of them", [good, good]), ("not_last", "another section between it and INDX", [good, note])):
         v.valid("hash_" + name, "9.5", "a \"hash\" section: %s. CORRUPT for who checks it" % rule, build(whole(*last)), refusable=["CORRUPT"])
     # 5.4: extension records
-    records = (("empty", record(0)), ("one", record(2, b"ten bytes!")), ("several", record(0, b"x") + record(2) + record(126, b"y" * 200) + record(128, b"z")),
+    records = (("empty", record(0)), ("one", record(2, b"ten bytes!")), ("several", record(0, b"x") + record(2) + record(126, b"y" * 200) + record(
+        128, b"z")),
                ("largest_tag", record(UNKNOWN - 1, b"tag")), ("looks_critical", record(0, b"\1\1\1\1\3\0")))
     for name, extra in records:
         v.valid("records_file_" + name, "5.4", "extension records of a FILE: %s" % name.replace("_", " "), build([
@@ -1721,7 +1732,8 @@ def section_vectors(v):
             Src(b"f", b"ab"), Run([stored(b"ab")])], [(b"key", b"value")], extra=extra))
     extra = records[2][1]
     v.valid("records_empty_files", "5.4", "extension records after a directory, an empty file and one of Unknown size", build([
-        Group(Src(b"d", kind=1), extra=extra), Group(Src(b"e"), extra=extra), Group(Src(b"u", b"u", size=UNKNOWN), extra=extra), Run([stored(b"u")])]))
+        Group(Src(b"d", kind=1), extra=extra), Group(Src(b"e"), extra=extra), Group(Src(b"u", b"u", size=UNKNOWN), extra=extra), Run([stored(
+            b"u")])]))
     v.valid("records_index_no_metadata", "5.4", "extension records of an INDX without metadata", build([Src()], extra=extra))
     # An imagined version 1.1
     future = lambda **options: build([
@@ -1806,7 +1818,8 @@ def invalid_sections(v, simple):
     # 5.4: extension records
     def both(name, rule, status, extra, **patch):
         for owner, where in (("files0", "FILE"), ("run0", "RUN"), ("index", "INDX")):
-            bad("records_%s_%s" % (name, owner.rstrip("s0")), "5.4", "extension records of a %s: %s" % (where, rule), status, {owner + ".Extra": extra})
+            bad("records_%s_%s" % (name, owner.rstrip("s0")), "5.4", "extension records of a %s: %s" % (where, rule), status, {
+                owner + ".Extra": extra})
 
     both("critical", "a critical one", "UNSUPPORTED", record(1))
     both("critical_large_tag", "a critical one of Tag 2^64 - 1", "UNSUPPORTED", record(UNKNOWN, b"x"))
@@ -1824,7 +1837,8 @@ def invalid_sections(v, simple):
         items(), extra=record(2, b"fine") + record(3, b"not fine"), patch=patch))
     v.invalid("future_critical_section", "13.1", "an imagined file of 1.1 with a critical section", "UNSUPPORTED", build(
         items(note, Section(b"DICT", b"shared trees")), patch=patch))
-    v.invalid("future_incompatible", "13.1", "an imagined file of 1.1 with an Incompatible bit", "UNSUPPORTED", build(items(note), bits=32, patch=patch))
+    v.invalid("future_incompatible", "13.1", "an imagined file of 1.1 with an Incompatible bit", "UNSUPPORTED", build(items(note), bits=32,
+        patch=patch))
     v.invalid("future_dtype", "5.1", "an imagined file of 1.1 with a Dtype number", "UNSUPPORTED", build(
         [Src(data=b"a", tensors=[T(b"t", b"U8", (1,), 0, 1)]), Run([stored(b"a")])], patch=dict(patch, **{"tensor0.0.Dtype": 23})))
 
@@ -1914,7 +1928,8 @@ def invalid_names(v):
     for back in (2, 3, 1 << 32, UNKNOWN):
         bad("back_%d" % back, "Back %d of the second entry" % back, [first, second], {"tensor0.1.Back": back})
     v.invalid("tensor_back_other_section", "5.1", "Back to an entry of an earlier section", "CORRUPT", build([
-        Src(b"f", data, [first]), Run([stored(data)]), Src(b"g", data, [T(b"layer.1.w", b"BF16", (2,), 0, 4, back=1, like=True)]), Run([stored(data)])]))
+        Src(b"f", data, [first]), Run([stored(data)]), Src(b"g", data, [T(b"layer.1.w", b"BF16", (2,), 0, 4, back=1, like=True)]), Run([stored(
+            data)])]))
     for name, prefix, suffix in (("prefix", 10, 0), ("suffix", 0, 10), ("prefix_suffix", 5, 5), ("prefix_255", 255, 0), ("suffix_255", 0, 255),
                                  ("both_255", 255, 255)):
         bad(name + "_too_long", "Prefix %d, Suffix %d of a Name of 9 bytes" % (prefix, suffix), [first, second], {
@@ -1927,7 +1942,8 @@ def invalid_names(v):
     bad("middle_huge", "Middle_Size 2^64 - 1", [first], {"tensor0.0.Middle_Size": UNKNOWN})
     bad("name_too_long_by_prefix", "a Name of 65,536 bytes, by a Prefix of 255", [
         first._replace(name=b"x" * 255), second._replace(name=b"x" * 255 + b"y" * 65281, suffix=0)])
-    bad("like_beyond_file", "Like: the end is after File_Size", [first._replace(shape=(5,), size=10), second._replace(offset=10, shape=(5,), size=10)])
+    bad("like_beyond_file", "Like: the end is after File_Size", [first._replace(shape=(5,), size=10), second._replace(offset=10, shape=(5,),
+        size=10)])
     bad("like_string_beyond_file", "Like of a Dtype that is not in the table: the end is after File_Size", [
         T(b"a", b"odd", (5,), 0, 9), T(b"b", b"odd", (5,), 9, 9, back=1, like=True)])
     bad("entry_ends", "the body ends within the last entry", [first], {"tensor0.0.Shape0": b""})
@@ -1938,7 +1954,8 @@ def group_vectors(v, pool):
     """5.1, 5.2: several files in one FILE section."""
     r = Random(12)
     a, b, c = r.data(90), weights(r, 60, 2), r.data(33)
-    v.valid("group_two", "5.1", "two files of one section, a run each", build([Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)]), Run([stored(b, 2)])]))
+    v.valid("group_two", "5.1", "two files of one section, a run each", build([Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)]), Run([stored(b,
+        2)])]))
     v.valid("group_one_run", "6.2", "two files of one section in one block", build([Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])]))
     mixed = lambda: [Src(b"", kind=1, size=0)][1:] + [
         Src(b"dir", kind=1, mode=0o755), Src(b"dir/a", a, [T(b"t", b"U8", (9,), 3, 9)], mode=0o600, mtime=(7, 8)), Src(b"dir/b", mtime=(-1, 0)),
@@ -1955,22 +1972,26 @@ def group_vectors(v, pool):
     stream = b"".join(f.data for f in files)
     v.valid("group_blocks", "6.2", "blocks over several files, files over several blocks", build([Group(*files), Run([
         plane_block(stream[i:i + 16384], fitted) for i in range(0, len(stream), 16384)])]))
-    v.valid("group_empty", "5.1", "empty files and directories only", build([Group(Src(b"a"), Src(b"b", kind=1), Src(b"c")), Group(Src(b"d", kind=1), Src(b"e"))]))
+    v.valid("group_empty", "5.1", "empty files and directories only", build([Group(Src(b"a"), Src(b"b", kind=1), Src(b"c")), Group(Src(b"d",
+        kind=1), Src(b"e"))]))
     v.valid("group_of_one", "5.1", "Grouped, one file without a name", build([Src(data=a), Run([stored(a)])], bits=16))
     v.valid("group_of_one_unknown", "5.1", "Grouped, one file of Unknown size", build([Src(b"u", a, size=UNKNOWN), Run([stored(a)])], bits=16))
-    v.valid("file_unknown_nameless", "5.1", "a file of Unknown size without a Path: an entry of three bytes", build([Src(data=a, size=UNKNOWN), Run([stored(a)])]))
+    v.valid("file_unknown_nameless", "5.1", "a file of Unknown size without a Path: an entry of three bytes", build([Src(data=a, size=UNKNOWN), Run(
+        [stored(a)])]))
     v.valid("group_several", "5.1", "sections of several files, of one, of one of Unknown size", build([
         Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)]), Src(b"c", c), Run([stored(c)]), Src(b"u", a, size=UNKNOWN), Run([stored(a)]),
         Group(Src(b"x"), Src(b"y", b), Src(b"z")), Run([stored(b)])]))
     v.valid("group_many", "5.1", "130 empty files", build([Group(*[Src(b"%d" % i) for i in range(130)])]))
     prefixes = [b"model-00001-of-00002.safetensors", b"model-00002-of-00002.safetensors", b"model", b"model.safetensors", b"mode", b"x"]
     v.valid("paths_prefix", "5.1", "Path_Prefix: paths that share their start", build([Group(*[Src(path) for path in prefixes])]))
-    v.valid("paths_prefix_less", "5.1", "Path_Prefix less than it could be", build([Group(*[Src(path, prefix=min(i, 3)) for i, path in enumerate(prefixes[:4])])]))
+    v.valid("paths_prefix_less", "5.1", "Path_Prefix less than it could be", build([Group(*[Src(path, prefix=min(i, 3)) for i, path in enumerate(
+        prefixes[:4])])]))
     v.valid("paths_prefix_whole", "5.1", "Path_Prefix is all of a Path: an entry of three bytes", build([
         Group(Src(b"a/b", kind=1), Src(b"a", kind=1), Src(b"ab", kind=1))]))
     long = b"d/" + b"p" * 200 + b"/" + b"q" * 100
     v.valid("paths_prefix_255", "5.1", "Path_Prefix 255, though more are shared", build([Group(Src(long), Src(long + b"q"), Src(long[:-1]))]))
-    v.valid("paths_prefix_utf8", "5.1", "Path_Prefix cuts a character of UTF-8", build([Group(*[Src(x.encode()) for x in ("\u00e9", "\u00e8", "\u00e8x")])]))
+    v.valid("paths_prefix_utf8", "5.1", "Path_Prefix cuts a character of UTF-8", build([Group(*[Src(x.encode()) for x in ("\u00e9", "\u00e8",
+        "\u00e8x")])]))
     copy = lambda n, start=0: own_run((a + b + c)[start:start + n], [(n, 1, start)], sources=[Src(data=a + b + c)], width=1)
     v.valid("group_own", "5.2", "Prediction 2: a file of the same section, and one of another", build([
         Group(Src(b"a", a), Src(b"b", a[:40] + b[:20])), Run([stored(a)]), copy(40), Run([stored(b[:20])]), Group(Src(b"c", a), Src(b"d", a[50:])),
@@ -2022,10 +2043,12 @@ def group_vectors(v, pool):
                           ("zeros", [3, None, 4, None, None, 9, None, 0])):
         segments = [(5, 0, 0) if i is None else (i + 1, i + 1, 0) for i in numbers]
         data = prediction_of(Run([], prediction=1), segments, [], base)
-        v.valid("segments_" + name, "5.2", "numbers of items: %s" % list(numbers), build([Src(data=data), delta_run(Src(data=data), segments, base, 1)], base=base))
+        v.valid("segments_" + name, "5.2", "numbers of items: %s" % list(numbers), build([Src(data=data), delta_run(Src(data=data), segments, base,
+            1)], base=base))
     segments = [(1, 10, 9), (2, 10, 8), (3, 3, 0), (1, 5, 1), (1, 5, 4)]
     data = prediction_of(Run([], prediction=1), segments, [], base)
-    v.valid("segments_offsets", "5.2", "Offsets to the ends of items", build([Src(data=data), delta_run(Src(data=data), segments, base, 1)], base=base))
+    v.valid("segments_offsets", "5.2", "Offsets to the ends of items", build([Src(data=data), delta_run(Src(data=data), segments, base, 1)],
+        base=base))
     # A file of an earlier section, by a negative difference
     v.valid("own_numbers", "5.2", "Prediction 2: numbers of files, up and down", build([
         Src(b"a", a), Run([stored(a)]), Src(b"b", b), Run([stored(b)]), Src(b"c", c), Run([stored(c)]), Src(b"d", c + a + b + a[9:]), own_run(
@@ -2039,7 +2062,8 @@ def invalid_groups(v):
     def bad(name, rule, items, status="CORRUPT", section="5.1", **options):
         v.invalid("group_" + name, section, rule, status, build(items, **options))
 
-    bad("without_bit", "two files of a section in a file without Incompatible bit 4", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], bits=0)
+    bad("without_bit", "two files of a section in a file without Incompatible bit 4", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])],
+        bits=0)
     bad("without_bit_others", "the same with all other bits but 1", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b)])], bits=13)
     bad("of_none", "N_Files 0", [Src(b"a", a), Run([stored(a)]), Group()])
     bad("of_none_first", "N_Files 0, no file at all", [Group()])
@@ -2063,12 +2087,14 @@ def invalid_groups(v):
     for name, paths in (("dotdot", (b"a/..b", b"a/..")), ("slash", (b"a/b", b"a/")), ("slash_start", (b"a", b"/b")), ("backslash", (b"a", b"a\\b")),
                         ("zero_byte", (b"a", b"a\0"))):
         bad("path_" + name, "Path_Prefix: the second Path is %r" % paths[1].decode(), [group(*paths)])
-    bad("run_beyond", "a run that ends after the last file of its section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + b"x")])], section="6.2")
+    bad("run_beyond", "a run that ends after the last file of its section", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + b"x")])],
+        section="6.2")
     bad("run_beyond_into_next", "a run that ends in the next section", [
         Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b + a)]), Src(b"c", a)], section="6.2")
     bad("incomplete", "a section's last file is not complete when the next section starts", [
         Group(Src(b"a", a), Src(b"b", b)), Run([stored(a + b[:3])]), Src(b"c", a), Run([stored(a)])], section="6.2")
-    bad("incomplete_last", "a section's last file is not complete when the index starts", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)])], section="6.2")
+    bad("incomplete_last", "a section's last file is not complete when the index starts", [Group(Src(b"a", a), Src(b"b", b)), Run([stored(a)])],
+        section="6.2")
     big = (1 << 63) - 1
     bad("sizes_overflow", "File_Sizes whose sum is 2^64 + 10, and a run of ten bytes", [
         Group(Src(b"a", a), Src(b"b", size=big), Src(b"c", size=18)), Run([stored(a)])], patch={"file0.File_Size": big}, section="5.2")
@@ -2085,7 +2111,8 @@ def invalid_groups(v):
         Group(Src(b"a", a), Src(b"b", a)), Run([stored(a + a)], [(10, 0, 0), (10, 1, 0)], prediction=2)], section="5.2")
     bad("own_later_file", "Prediction 2 from a later file of the section", [
         Group(Src(b"a", a), Src(b"b", a)), Run([stored(a)], prediction=2, base=(2, 0)), Run([stored(a)])], section="5.2")
-    bad("rest_beyond", "Size 0: the rest of the first file only", own(base=(1, 0)) + [Src(b"c", a + b), Run([stored(a + b)], [(Rest(16), 1, 0)], prediction=2)],
+    bad("rest_beyond", "Size 0: the rest of the first file only", own(base=(1, 0)) + [Src(b"c", a + b), Run([stored(a + b)], [(Rest(16), 1, 0)],
+        prediction=2)],
         section="5.2")
     bad("rest_two_files", "Size 0 for two files", [Src(b"x", a * 2), Run([stored(a * 2)]), Group(Src(b"a", a), Src(b"b", a)), Run(
         [stored(a + a)], [(Rest(20), 1, 0)], prediction=2)], section="5.2")
@@ -2140,7 +2167,8 @@ def text_vectors(v, pool):
     v.valid("text_group_forward", "5.5", "Prediction 3: the text of a later file of the section", build([
         Group(Src(b"a", made), named(g, b"g")), Run([predicted(made, made, 1)], [(len(made), 2, 0)], prediction=3), Run([stored(g.data)])]))
     odd = [T(b'quote"d', b"BF16", (1,), 5, 2), T(b"back\\slash", b"F32", (), 7, 4), T("\u00e9\u4e2d".encode(), b"odd,}", (0, 5, UNKNOWN), 20, 3),
-           T(b"\xff\x01\n", b"F4", (3, 1 << 40, 0), 23, 0), T(b"", b"U8", (0,), 23, 0), T(b"big", b"\"", (), 100, 1), T(b"z", b"I64", (1, 1, 1), 101, 8)]
+           T(b"\xff\x01\n", b"F4", (3, 1 << 40, 0), 23, 0), T(b"", b"U8", (0,), 23, 0), T(b"big", b"\"", (), 100, 1), T(b"z", b"I64", (1, 1, 1),
+               101, 8)]
     odd = Src(b"odd", header_text(Src(tensors=odd)), odd)
     v.valid("text_odd", "5.5", "Prediction 3: names and dtypes verbatim, never escaped; Gaps, Rank 0, empty tensors, odd dtypes", build([
         odd, Run([predicted(odd.data, odd.data, 1)], [(len(odd.data), 1, 0)], prediction=3)]))
@@ -2214,7 +2242,8 @@ def identity_vectors(v, pool):
         v.valid("delta_empty_" + kind, "9.2", "a delta against an empty %s \"x\"" % kind, delta)
         for other in empty:
             if other != kind:
-                v.invalid("base_wrong_empty_%s_for_%s" % (other, kind), "9.2", "a delta against an empty %s \"x\", given an empty %s \"x\"" % (kind, other),
+                v.invalid("base_wrong_empty_%s_for_%s" % (other, kind), "9.2", "a delta against an empty %s \"x\", given an empty %s \"x\"" % (kind,
+                    other),
                           "BASE_WRONG", delta, [paths[other]])
     own = [Src(b"x", data), Src(b"y", data, [T(b"x", b"U8", (30,), 0, 30)])]
     for f, name, other in ((own[0], "file", "tensor"), (own[1], "tensor", "file")):
@@ -2257,7 +2286,8 @@ def identity_vectors(v, pool):
     delta = against_tables("delta_base_npy", "a .npy file as a base, by the tables of the snapshot", [Src(data=header + old, tensors=tensors)],
                            [Src(data=header + new, tensors=tensors)], ["bases/array.npy"])
     v.base("bases/array_longer.npy", header + old + b"\0")
-    v.invalid("base_wrong_npy_longer", "9.4", "a .npy file with a byte more: the tables of the snapshot do not fit", "BASE_WRONG", delta, ["bases/array_longer.npy"])
+    v.invalid("base_wrong_npy_longer", "9.4", "a .npy file with a byte more: the tables of the snapshot do not fit", "BASE_WRONG", delta, [
+        "bases/array_longer.npy"])
     v.base("bases/array_wrong.npy", header + flip_bit(old, 7, 1))
     v.invalid("base_wrong_npy_bit", "9.4", "a .npy file in which a bit of a tensor is wrong", "BASE_WRONG", delta, ["bases/array_wrong.npy"])
     other = header.replace(b"False", b"True ") + old
@@ -2273,7 +2303,8 @@ def identity_vectors(v, pool):
     old = folder(first, second, b"step 1\n")
     new = folder(weights(r, 0, 4, first), weights(r, 0, 4, second), b"step 2\n")
     for name, change in (("torch", {}), ("torch_more", {"more.txt": b"?"}), ("torch_text", {"notes.txt": b"step 9\n"}),
-                         ("torch_size", {"notes.txt": b"step 10\n"}), ("torch_less", {"empty": None}), ("torch_kind", {"empty": None, "empty/x": b"x"}),
+                         ("torch_size", {"notes.txt": b"step 10\n"}), ("torch_less", {"empty": None}), ("torch_kind", {"empty": None,
+                             "empty/x": b"x"}),
                          ("torch_name", {"empty": None, "emptY": b""})):
         for f in old:
             content = change.get(f.path.decode(), f.data)
@@ -2282,7 +2313,8 @@ def identity_vectors(v, pool):
         for path, content in change.items():
             if content is not None and "bases/%s/%s" % (name, path) not in v.outputs:
                 v.base("bases/%s/%s" % (name, path), content)
-    delta = against_tables("delta_base_torch", "a directory of files in an unknown format as a base, by the tables of the snapshot", old, new, ["bases/torch"])
+    delta = against_tables("delta_base_torch", "a directory of files in an unknown format as a base, by the tables of the snapshot", old, new, [
+        "bases/torch"])
     for name, rule in (("torch_more", "a file too many"), ("torch_less", "a file is missing"), ("torch_size", "a file of another size"),
                        ("torch_text", "a file without tensors has another content"), ("torch_kind", "a directory in place of a file"),
                        ("torch_name", "a file of another name")):
@@ -2293,7 +2325,8 @@ def identity_vectors(v, pool):
     swapped, moved = safetensors([("b",) + tensors[1][1:], ("a",) + tensors[0][1:]])
     base = Base([Src(data=file, tensors=entries)], [v.base("bases/two.safetensors", file)])
     assert len(file) == len(swapped)
-    v.valid("delta_base_container", "9.4", "a base of the same size whose tensors stand in another order: by the container, not by the tables", build([
+    v.valid("delta_base_container", "9.4", "a base of the same size whose tensors stand in another order: by the container, not by the tables",
+        build([
         Src(data=swapped, tensors=moved), Run([stored(swapped[:moved[0].offset])]), delta_run(
             Src(data=swapped[moved[0].offset:]), [(16, base.item(b"b"), 0), (16, base.item(b"a"), 0)], base, 4)], base=base))
     broken = file[:8] + b" " + file[9:]
@@ -2587,7 +2620,8 @@ def example_quantised(v):
 def more_examples(v):
     """14.5: two files of one section, names by references, a header as text. 14.6: a mask as gaps."""
     def file(path, layer, data, **first):
-        f = safetensors_of([T(b"layer.%d.up" % layer, b"BF16", (2, 1), 0, 4, **first), T(b"layer.%d.down" % layer, b"BF16", (2, 1), 4, 4, back=1, like=True)], data)
+        f = safetensors_of([T(b"layer.%d.up" % layer, b"BF16", (2, 1), 0, 4, **first), T(b"layer.%d.down" % layer, b"BF16", (2, 1), 4, 4, back=1,
+            like=True)], data)
         return Src(path, f.data, f.tensors)
 
     bf16 = lambda *values: b"".join(struct.pack("<f", value)[2:] for value in values)
@@ -2667,7 +2701,8 @@ def invalid_vectors(v):
     bad("section_body_crc_file", "5", "Body_CRC of a FILE", "CHECKSUM", {"files0.Body_CRC": flip})
     bad("section_body_crc_run", "5", "Body_CRC of a RUN", "CHECKSUM", {"run1.Body_CRC": flip})
     bad("section_body_crc_index", "5", "Body_CRC of the index", "CHECKSUM", {"index.Body_CRC": flip})
-    for name, kind in (("data", b"DATA"), ("file", b"FILe"), ("run", b"Run "), ("run_lower", b"RUn "), ("index", b"INDx"), ("run0", b"RUN0"), ("x", b"X   ")):
+    for name, kind in (("data", b"DATA"), ("file", b"FILe"), ("run", b"Run "), ("run_lower", b"RUn "), ("index", b"INDx"), ("run0", b"RUN0"), ("x",
+        b"X   ")):
         bad("section_kind_critical_" + name, "5", "an unknown critical Kind, \"%s\"" % kind.decode(), "UNSUPPORTED", {"run1.Kind": kind})
     for name, kind in (("zero", b"RUN\0"), ("zeros", bytes(4)), ("digit", b"1RUN"), ("space", b" RUN"), ("dash", b"RUN-"), ("underscore", b"RUN_"),
                        ("high", b"RUN\xc0"), ("sync", b"\xb1RUN"), ("brace", b"fi{e"), ("at", b"@ILE"), ("bracket", b"INDX"[:3] + b"["),
@@ -3022,7 +3057,8 @@ def invalid_gaps(bad_plane):
     bad("position_overflow", "gaps of 2^21 - 1 whose sum is more than 2^28", 21, lists([((i + 1) << 21) - 1 for i in range(200)], 21))
     bad("position_later_is_back", "a position beyond n, and others behind it", 3, lists([5, 700, 701, 702], 3))
     small = lambda s: lists(positions, s)
-    bad("padding_low", "unused bits of Low are not zero", 3, [(note, data[:-1] + bytes([data[-1] | 128]) if note == "Low" else data) for note, data in small(3)])
+    bad("padding_low", "unused bits of Low are not zero", 3, [(note, data[:-1] + bytes([data[-1] | 128]) if note == "Low" else data) for note,
+        data in small(3)])
     bad("padding_quotients", "unused bits of Quotients are not zero", 8, [
         (note, bytes([data[0] | 128]) if note == "Quotients" else data) for note, data in small(8)])
     bad("padding_next", "the first unused bit of Quotients is one: one too many", 8, lists(positions, 8, quotients=[1, 1, 1, 1][:3] + [1]))
@@ -3042,15 +3078,18 @@ def invalid_identities(v):
     at = good.index(bytes.fromhex("803F00BF00004940"))
     for name, at in (("first", at), ("last", at + 3)):
         damaged = good[:at] + bytes(x ^ y for x, y in zip(good[at:], error)) + good[at + 5:]
-        v.invalid("identity_of_crc_collision_" + name, "9.2", "an error of five bytes that no CRC-32C sees: the %s bytes of a tensor" % name, "CORRUPT", damaged)
+        v.invalid("identity_of_crc_collision_" + name, "9.2", "an error of five bytes that no CRC-32C sees: the %s bytes of a tensor" % name,
+            "CORRUPT", damaged)
     f = Src(b"x")
     d = Src(b"x", kind=1)
     for name, mine, other in (("file_as_directory", f, d), ("directory_as_file", d, f)):
-        v.invalid("identity_" + name, "9.2", "the identities are those of an empty %s \"x\"" % ("directory" if mine is f else "file"), "CORRUPT", build([mine], patch={
+        v.invalid("identity_" + name, "9.2", "the identities are those of an empty %s \"x\"" % ("directory" if mine is f else "file"), "CORRUPT",
+            build([mine], patch={
             "entry0.Identity0": next(items_of([other]))[1], "index.Snapshot_Identity": identity_of_snapshot(items_of([other]))}))
     data = b"0123456789"
     mine, other = Src(b"x", data, [T(b"x", b"U8", (10,), 0, 10)]), Src(b"x", data)
-    v.invalid("identity_tensor_as_file", "9.2", "the identities are those of a file without tensors", "CORRUPT", build([mine, Run([stored(data)])], patch={
+    v.invalid("identity_tensor_as_file", "9.2", "the identities are those of a file without tensors", "CORRUPT", build([mine, Run([stored(data)])],
+        patch={
         "entry0.Identity0": next(items_of([other]))[1], "index.Snapshot_Identity": identity_of_snapshot(items_of([other]))}))
     old = hashlib.sha256(b"LMC tensor 1\0" + struct.pack("<I", crc(data)) + b"\2U8\1" + struct.pack("<QQ", 10, 10)).digest()
     v.invalid("identity_of_drafts", "9.2", "the identity is that of the drafts", "CORRUPT", build([other, Run([stored(data)])], patch={
@@ -3131,7 +3170,8 @@ def invalid_deltas(v, pool, chains, link):
     for name, rule, patch in (
             ("segment_sum_less", "the sum of the segments is one less than Run_Size", {"segment0.1.Size": 99}),
             ("segment_sum_more", "the sum of the segments is one more than Run_Size", {"segment0.0.Size": 101}),
-            ("segment_sum_overflow", "the sum of the segments is Run_Size modulo 2^64", {"segment0.0.Size": 1 << 63, "segment0.1.Size": (1 << 63) + 200}),
+            ("segment_sum_overflow", "the sum of the segments is Run_Size modulo 2^64", {"segment0.0.Size": 1 << 63, "segment0.1.Size": (
+                1 << 63) + 200}),
             ("segment_size_huge", "a segment of 2^64 - 1 bytes", {"segment0.2.Size": UNKNOWN}),
             ("segment_rest_in_front", "a Size of 0: the rest of the file, which other segments have, too", {"segment0.0.Size": 0}),
             ("segment_rest_twice", "a Size of 0 where nothing is left of the file", {"segment0.1.Size": 200, "segment0.2.Size": 0}),
@@ -3477,7 +3517,8 @@ def dump(b):
 
 def manifest_text(manifest):
     """A line for each vector."""
-    lists = ["\"%s\": [\n%s\n]" % (kind, ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in manifest[kind])) for kind in ("valid", "invalid")]
+    lists = ["\"%s\": [\n%s\n]" % (kind, ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in manifest[kind])) for kind in ("valid",
+        "invalid")]
     return "{\"format\": \"%s\",\n%s}\n" % (manifest["format"], ",\n".join(lists))
 
 
@@ -3540,6 +3581,8 @@ def main(arguments):
         if not shown or not set(shown) <= set(dump(v.builders[name]).split("\n")):
             wrong.append("lmc-format.md: excerpt of %s" % name)
     rows = [line.split("|") for line in page.split("\n## 11.")[1].split("\n## 12.")[0].split("\n") if line.count("|") == 5]
+    known = set(re.findall(r"\*\*(R[0-9.]+-[0-9]+)\*\*", page))
+    wrong += ["lmc-format.md: there is no rule " + rule for rule in sorted(set(re.findall(r"\bR[0-9.]+-[0-9]+", page)) - known)]
     for pattern in {pattern for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])}:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"]):
             wrong.append("lmc-format.md, section 11: no vector is called " + pattern)

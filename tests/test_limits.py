@@ -17,7 +17,7 @@ import os, resource, struct, subprocess, sys, tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "spec"))
 import make_vectors as make
-from make_vectors import Block, Run, Src, T, build, nested_masks, plane_block, stored, tree
+from make_vectors import Block, Group, Run, Src, T, build, gap_mode, nested_masks, plane_block, stored, tree
 
 LMC = os.environ.get("LMC", os.path.join(ROOT, "build", "lmc"))
 SECONDS, FACTOR, FIXED, STACK = 30, 8, 128 << 20, 256 << 10
@@ -59,6 +59,10 @@ def cases():
             plane_block(plane, tree(lengths, masks=nested_masks(*modes)), 2 if name != "most" else 8), 32 * SCALE, 14 + (1 if name != "most" else 3))
     mixed = bytes((i * 2654435761 >> 7) % 16 for i in range(n))
     yield "deepest tree, all leaves, masks nested three times", lambda: repeated(plane_block(mixed, tree(skewed(), masks=nested_masks(1, 1, 1)), 8), 16 * SCALE, 17)
+    for s in (0, 2):
+        plane = bytes([15]) * n
+        yield "deepest tree, masks of all ones as gaps, s %d" % s, lambda plane=plane, s=s: repeated(
+            plane_block(plane, tree(skewed(), masks=nested_masks(gap_mode(s, s == 0))), 2 if s == 0 else 8), 16 * SCALE if s == 0 else SCALE, 15 if s == 0 else 17)
     wide = bytes((i * 2654435761 >> 5) & 255 for i in range(n))
     yield "256 leaves, nested masks", lambda: repeated(plane_block(wide, tree({s: 8 for s in range(256)}, masks=nested_masks(1)), 4), 16 * SCALE, 16)
     yield "constants: much out of little", lambda: repeated(constants(8, 1 << 23), 60 * SCALE, 23)
@@ -68,25 +72,34 @@ def cases():
     yield "many empty tensors", lambda: build([Src(b"f", tensors=[T(b"t%d" % i, b"F32", [0], 0, 0) for i in range(4000 * SCALE)])]).out
     long = b"n" * 65000
     yield "long names with one beginning", lambda: build([Src(b"f", tensors=[T(long + b"%d" % i, b"F32", [0], 0, 0) for i in range(30 * SCALE)])]).out
+    by_reference = lambda i: T(b"n" * 255 + b"%05d" % i + b"m" * 255, b"F32", [0] * 32, 0, 0, back=int(i > 0), like=i > 0, prefix=255, suffix=255)
+    yield "long names by reference", lambda: build([Src(b"f", tensors=[by_reference(i) for i in range(9000 * SCALE)])]).out
+    yield "many files of a section", lambda: build([Group(*[Src(b"p" * 250 + b"%d" % i) for i in range(2000 * SCALE)])]).out
+    text = Src(b"f", tensors=[by_reference(i) for i in range(2000 * SCALE)])
+
+    def texts():
+        """Every byte of a header text by its own run."""
+        whole = make.header_text(text)
+        parts = [bytes(whole[i:i + 1]) for i in range(0, len(whole), len(whole) // 500)]
+        return build([text, Src(b"t", b"".join(parts))] + [Run([stored(part)], [(1, 1, i * (len(whole) // 500))], prediction=3) for i, part in enumerate(parts)]).out
+    yield "runs of a byte of a long header text", texts
     yield "much metadata", lambda: build([Src(b"f")], metadata=[(b"k%08d" % i, b"") for i in range(8000 * SCALE)]).out
     data = bytes(range(256)) * 16
 
     def pieces():
         """Own predictions, byte by byte, from back to front."""
         source = Src(b"f", data + data[::-1])
-        return build([source, Run([stored(data)]), make.own_run(0, len(data), data[::-1], [(1, 1, len(data) - 1 - i) for i in range(len(data))],
-                                                               sources=[source], width=1)]).out
+        return build([source, Run([stored(data)]), make.own_run(data[::-1], [(1, 1, len(data) - 1 - i) for i in range(len(data))],
+                                                                         sources=[source], width=1)]).out
     yield "segments of one byte", pieces
     small = bytes(build([Src(b"f", b"x"), Run([stored(b"x")])]).out)
     # counts that no bytes stand behind: with their CRCs right, the section's body ends at once
-    body = 80 + 24
-
-    def claims(field_at, form, value):
-        out = fields(small, a=(body + field_at, form, value))
-        struct.pack_into("<I", out, 80 + 20, make.crc(bytes(out[body:body + 37])))
-        return out
-    yield "2^28 tensors claimed", lambda: claims(32, "I", 1 << 28)
-    yield "2^63 bytes claimed", lambda: claims(0, "Q", (1 << 63) - 1)
+    # the index has what is true
+    claims = lambda **fields: build([Src(b"f", b"x"), Run([stored(b"x")])], patch=dict({
+        name.replace("_", ".", 1): n for name, n in fields.items()}, **{"entry0.Copy": small[80:small.index(b"RUN ")]})).out
+    yield "2^28 tensors claimed", lambda: claims(file0_N_Tensors=1 << 28)
+    yield "2^28 files claimed", lambda: claims(files0_N_Files=1 << 28, header_Incompatible=16)
+    yield "2^63 bytes claimed", lambda: claims(file0_File_Size=(1 << 63) - 1)
 
     def large_body():
         out = fields(small, a=(88, "Q", 1 << 40))
@@ -100,8 +113,8 @@ def cases():
         struct.pack_into("<I", out, end - 12, make.crc(bytes(out[end - 40:end - 12])))
         return out
     yield "an index of 2^40 bytes claimed", large_index
-    yield "nothing but beginnings of blocks", lambda: bytes(small[:205]) + b"\xb1" * (1 << 20) * SCALE
-    yield "nothing but beginnings of sections", lambda: bytes(small[:205]) + b"RUN FILE" * (1 << 17) * SCALE
+    yield "nothing but beginnings of blocks", lambda: small[:small.index(b"RUN ")] + b"\xb1" * (1 << 20) * SCALE
+    yield "nothing but beginnings of sections", lambda: small[:small.index(b"RUN ")] + b"RUN FILE" * (1 << 17) * SCALE
 
 
 def set_limits(size):

@@ -76,8 +76,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     }
     base_crc = grouping->n_classes == 1
                    ? d->k->crc32c(0, base, info->size)
-                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping,
-                                           g->tally);
+                   : d->k->count_classes(d->k, g->n_of, base, n, info->width, grouping, g->tally);
     LMC__CHECK(base_crc == info->base_crc, LMC_ERR_BASE_WRONG);
     return LMC_OK;
 }

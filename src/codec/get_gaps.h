@@ -19,9 +19,10 @@
  * are searched one by one from below.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is at
- * most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26 bits
- * shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before. */
+ * The quotients are read word by word, forwards only and never beyond the payload: so the time is
+ * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
+ * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
+ */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -36,16 +37,16 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;               /* positions in all, and what each is less than */
-    const uint8_t *low;        /* room: bytes of the payload from there on, the low parts first */
-    const uint8_t *quotients;  /* size: bytes of the payload from there on */
+    size_t k, n;              /* positions in all, and what each is less than */
+    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;         /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word;        /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
+    uint64_t sum, word; /* of low parts; ones that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte of
- * a mask of n bits. mode is one of gaps. */
+/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
+ * of a mask of n bits. mode is one of gaps. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -67,8 +68,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they may
- * be anything. */
+/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
+ * may be anything. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* copies, which no store can change */
@@ -130,8 +131,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
         const size_t count = lmc__min(g.k - g.j, sizeof positions / sizeof *positions);
         size_t i;
         LMC__TRY(lmc__get_positions(&g, positions, count));
-        for (i = 0; i < count; i++)
-            list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
+        for (i = 0; i < count; i++) list[positions[i] / 8] ^= (uint8_t)(1u << (positions[i] & 7));
     }
     return lmc__close_gaps(&g, in);
 }

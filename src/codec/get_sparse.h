@@ -17,10 +17,10 @@
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of n
- * / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are those
- * of a class's planes (workspace.h). Small blocks, which have little to gain, are not done so: the
- * pads and marks would need a bound of their own. */
+ * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
+ * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
+ * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
+ * so: the pads and marks would need a bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -72,8 +72,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind the
- * numbers of each class stands the mark. */
+/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
+ * the numbers of each class stands the mark. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -123,8 +123,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 }
 
 /* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before all
- * of the payload has been read. */
+ * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
+ * all of the payload has been read. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, int subtract,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -150,7 +150,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
     }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping,
-                       tally, d->streaming);
+    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, subtract, grouping, tally,
+                       d->streaming);
     return LMC_OK;
 }

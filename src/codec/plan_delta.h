@@ -305,7 +305,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
+    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
         max_classes = LMC__MORE_CLASSES;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
@@ -325,8 +325,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
         if (m.saved[best] < -least &&
-            (m.n_classes <= max_classes ||
-             (m.n_classes <= LMC__MORE_CLASSES && -m.saved[best] > (int64_t)(total_bits >> 7))))
+            (m.n_classes <= max_classes || (block->may_group && m.n_classes <= LMC__MORE_CLASSES &&
+                                            -m.saved[best] > (int64_t)(total_bits >> 7))))
             break;
         total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
@@ -423,12 +423,14 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little. */
+/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
+ * sparse. */
 static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
                                       const lmc__block *block, const lmc__block *sample)
 {
     lmc__changes changes = {NULL, 0};
     size_t i, n_changed = 0;
+    if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);

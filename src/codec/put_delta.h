@@ -207,8 +207,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
                            delta->changes.place, delta->changes.n);
     } else {
         crcs->base =
-            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping,
-                                NULL);
+            e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
     }
     if (!lmc__push_classes(e, &g)) return 0;
     for (p = 0; p < n_natural; p++, e->out += n)

@@ -19,9 +19,10 @@
  * frozen tree needs a few bits of each of its nodes whatever the number of ones is; gaps need 3
  * bytes and then nothing but the ones.
  *
- * Elias-Fano, the same low parts but of positions, not gaps, can be read in parallel without a
- * prefix sum, but takes up to half a bit more for each one: its quotients are spread evenly over a
- * list of n >> s bits, which those of gaps are not. */
+ * Elias-Fano, the same low parts but of positions, not of gaps, needs no prefix sum and is read 2.5
+ * times as fast one by one (1.2 against 3 ns for each one). But its quotients are spread evenly
+ * over a list of n >> s bits, which those of gaps are not: masks of sparse deltas (0.1 to 3 %
+ * changed) take 5.5 to 7 % more. */
 
 #ifndef LMC_NO_ENCODER
 /* The ones of a mask of n bits one after another, or its zeros, which are the ones if all bits are

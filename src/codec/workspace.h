@@ -21,6 +21,9 @@
  *                         trees; the masks on the way to a node (below)
  *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; and one row
  *                         more, for the coded elements before zeros are merged in between
+ *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
+ *                         number of each and 2 w for residuals and planes, at most 1.25 rows; a row
+ *                         for trees; the tally of classes, a quarter of a row at most; m
  *   decoding quantised    codes, low bits, two lists of scales, one row for trees
  *   planning              before anything else is pushed. A block of up to 8192 elements: w rows.
  *                         Of others samples of the elements and of the prediction, and the planes

@@ -33,10 +33,10 @@
  * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
  * comparisons a step, so that few classes are fast.
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64 elements
- * how many of them are in class c or before, a row of bytes for each class but the last. Rows are
- * lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only for whole
- * steps of LMC__TALLY_STEP elements.
+ * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
+ * elements how many of them are in class c or before, a row of bytes for each class but the last.
+ * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
+ * for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. Encoder and
  * decoder both need the CRC of base anyway, and count in the same pass (lmc__put_delta,
@@ -230,10 +230,10 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
 }
 
 /* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added. An
- * instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements; of
- * eight groups these are bytes side by side, and then the four are added. To count by the ones of
- * masks would take half as long again.
+ * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
+ * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
+ * of eight groups these are bytes side by side, and then the four are added. To count by the ones
+ * of masks would take half as long again.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -248,8 +248,7 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
     unsigned v, p, c;
     for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (v * width + p));
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
         keys[v] = lmc__keys_avx2(b, width);
     }
     for (c = 0; c + 1 < n_classes; c++) {
@@ -260,19 +259,18 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
             const __m256i sum = _mm256_add_epi8(
                 _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
                 _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
-            all = _mm256_or_si256(all,
-                                  _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
+            all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
         groups = _mm_add_epi8(groups, _mm_unpackhi_epi64(groups, _mm_setzero_si128()));
         if (tally) _mm_storel_epi64((__m128i *)(void *)(tally + c * row), groups);
-        up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-            _mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
+        up_to[c] +=
+            (uint32_t)_mm_cvtsi128_si32(_mm_sad_epu8(_mm_move_epi64(groups), _mm_setzero_si128()));
     }
 }
 
-/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors do
- * not want the same ports, so they take turns in one loop; and the lanes, of which three are far
+/* A strip is as long as the CRC's four lanes are together. Its crc32 instructions and the vectors
+ * do not want the same ports, so they take turns in one loop; and the lanes, of which three are far
  * ahead, bring the strip to the first cache. What is left over, less than a step, is counted one by
  * one. */
 LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
@@ -314,8 +312,7 @@ LMC__INLINE_AVX2 uint32_t lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CL
                              n_classes);
     }
     up_to[n_classes - 1] = i;
-    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width,
-                           (n - in_strips) * width);
+    crc = lmc__crc32c_avx2(~(uint32_t)lanes[0], base + in_strips * width, (n - in_strips) * width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
     return crc;
@@ -362,8 +359,8 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
 }
 
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once, and
- * its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
+ * and its number of ones is that of a group: the byte of the tally. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -416,8 +413,7 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
 LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
                                                       size_t counts[LMC__MAX_CLASSES],
                                                       const uint8_t *base, size_t n, unsigned width,
-                                                      const lmc__grouping *grouping,
-                                                      uint8_t *tally)
+                                                      const lmc__grouping *grouping, uint8_t *tally)
 {
     uint32_t crc;
     (void)k;

@@ -23,8 +23,8 @@
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
  * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC; ungroup would spread
- * each class's residuals over all of its elements, zeros and all.
+ * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
+ * spread each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
  * element's number reaches. So how far at and residual are read follows from at alone: whatever the
@@ -74,8 +74,8 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 
 static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__patches *changes, size_t n, unsigned width,
-                                  int subtract, const lmc__grouping *grouping,
-                                  const uint8_t *tally, lmc__streaming streaming)
+                                  int subtract, const lmc__grouping *grouping, const uint8_t *tally,
+                                  lmc__streaming streaming)
 {
     const lmc__delta_block block = {base, n, width, subtract, grouping};
     lmc__patch_progress done;
@@ -99,8 +99,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  * So keys are looked at where there are changes. No branch depends on where these lie but the ends
  * of loops, once for each class and chunk.
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be wanted
- * again: elements are written when all of a chunk's are made. */
+ * dst may be base, and a changed element may get another key, but the keys of its group may be
+ * wanted again: elements are written when all of a chunk's are made. */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -154,13 +154,14 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     unsigned c;
     for (c = 0; c < grouping->n_classes; c++) {
         ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] = (uint8_t)(
-            (c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) - ranges->first[c]);
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
     }
 }
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class has
- * no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
+ * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -185,8 +186,7 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
     /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
-    return _mm256_add_epi16(v,
-                            _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
+    return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -200,8 +200,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
     /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
-    return shift +
-           (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
 /* Which of the 64 elements at base have keys of a range. */
@@ -230,8 +229,8 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
                                             const lmc__key_ranges *ranges, unsigned n_classes,
                                             unsigned width)
 {
-    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
-                                           lmc__load_avx2(lmc__count_up));
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
     __m256i before = _mm256_setzero_si256();
     uint16_t up_to[1 + LMC__PATCH_GROUPS];
     unsigned c;
@@ -241,7 +240,7 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
         const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
                       own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                       end = seen + lmc__sum_bytes_avx2(own);
+                              end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c];
         before = all;
         done->seen[c] = end;
@@ -252,9 +251,8 @@ LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_pr
                 lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
             __m256i high =
                 lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(
-                high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                          _mm256_set1_epi16(0x0F0E)));
+            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                              _mm256_set1_epi16(0x0F0E)));
             lmc__store_avx2((uint8_t *)(up_to + 1), low);
             lmc__store_avx2((uint8_t *)(up_to + 17), high);
             do {
@@ -284,8 +282,8 @@ LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patc
                                                 const lmc__key_ranges *ranges, unsigned n_classes,
                                                 unsigned width)
 {
-    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups),
-                                           lmc__load_avx2(lmc__count_up));
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
     __m256i before = _mm256_setzero_si256();
     uint16_t up_to[1 + LMC__PATCH_GROUPS];
     unsigned c, p;
@@ -295,7 +293,7 @@ LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patc
         const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
                       own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                       end = seen + lmc__sum_bytes_avx2(own);
+                              end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c];
         before = all;
         done->seen[c] = end;
@@ -339,6 +337,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     size_t i;
     for (i = 0; i < size; i += 64) {
         const __m256i low = lmc__load_avx2(src + i), high = lmc__load_avx2(src + i + 32);
+        lmc__touch_ahead(dst, i);
         lmc__store_avx2(dst + i, low);
         lmc__store_avx2(dst + i + 32, high);
     }
@@ -346,11 +345,14 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
-    for (i = 0; i < size; i += 64) lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    for (i = 0; i < size; i += 64) {
+        lmc__touch_ahead(dst, i);
+        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
+    }
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on are fetched
- * meanwhile: lanes hide from the hardware what will be read. */
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -377,12 +379,16 @@ LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, si
 LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
                                                   const uint8_t *next)
 {
-    (void)next;
+    size_t i;
+    for (i = 0; i < size; i += LMC__LINE) {
+        lmc__touch_ahead(next, i);
+        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+    }
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied first,
- * or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
+/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
+ * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
 #define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
     LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
                                          const lmc__delta_block *block, const uint8_t *tally,      \

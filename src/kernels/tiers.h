@@ -103,7 +103,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
  * bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
 #define LMC__NEON_KERNELS(crc32c, crc64)                                                           \
     LMC_TIER_NEON,                                                                                 \
-    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,          \
+    LMC__DECODERS(neon, LMC__CRCS(crc32c, crc64), lmc__join_neon, lmc__join_root_strips,           \
                   lmc__patch_scalar)                                                               \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
     LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
