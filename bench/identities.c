@@ -5,8 +5,8 @@
  *
  *   cc -O2 -I. bench/identities.c -o build/identities -lm && build/identities [N [SEED]]
  *
- * Tensor i is drawn with seed SEED + i: normal, mean 1, standard deviation 0.1, by 65,536 quantiles.
- * SPDX-License-Identifier: MIT */
+ * Tensor i is drawn with seed SEED + i: normal, mean 1, standard deviation 0.1, by 65,536
+ * quantiles. SPDX-License-Identifier: MIT */
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
 

@@ -33,7 +33,8 @@ static int say(counted *files, int n, const char *end)
         n_bytes += files[i].n_bytes;
         files[i].n_requests = files[i].n_bytes = 0;
     }
-    return printf("%lu request%s, %lu bytes%s", n_requests, n_requests == 1 ? "" : "s", n_bytes, end);
+    return printf("%lu request%s, %lu bytes%s", n_requests, n_requests == 1 ? "" : "s", n_bytes,
+                  end);
 }
 
 int main(int argc, char **argv)
