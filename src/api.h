@@ -90,6 +90,7 @@ enum lmc_status {
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
+    LMC_ERR_LOST = 14,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -687,9 +688,6 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
-     * LMC_ERR_UNSUPPORTED then.) */
-    int salvage;
 } lmc_reader_options;
 
 /* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
@@ -824,18 +822,19 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec 16) --
- * A reader that is opened with options.salvage reads through the whole file. It finds the sections
+ * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
- * damaged. Files, tensors and ranges are then read as ever, and fail where something is lost;
- * lmc_next_range hands out all that there is. A base is needed only for the blocks that were coded
- * against it. Where the base is such a reader itself, what it has lost is lost here, too.
+ * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
+ * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is needed
+ * only for the blocks that were coded against it. Where the base is such a reader itself, what it
+ * has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
  * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
  * and size in a run of the same number, it is as good as the right one; where both are found, both
- * are refused. In the end the identities tell (lmc_confirm). A file whose FILE section is lost has
+ * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is lost has
  * size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
@@ -843,11 +842,21 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
+typedef struct lmc_salvage lmc_salvage;
+
+/* source and options as for a reader. */
+LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                                         const lmc_reader_options *options);
+LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
+/* Belongs to the salvage, and is freed with it; NULL for NULL. */
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
+
 typedef struct lmc_range {
+    int is_end; /* 1: there is no range any more; size is 0 then */
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
      * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
      * lost: what that gives. */
     enum lmc_status status;
@@ -857,9 +866,10 @@ typedef struct lmc_range {
     lmc_position position;
 } lmc_range;
 
-/* The next range: block by block, and what is lost between them, front to back through all files.
- * LMC_ERR_NOT_FOUND: that was all. LIMIT: more than max_total_size. MEMORY: try again. */
-LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
+/* The next range: block by block, and what is lost between them, front to back through all files;
+ * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
+ * again). */
+LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
@@ -869,13 +879,13 @@ typedef struct lmc_damage {
         n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
-LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
+LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
-LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When lmc_next_range has handed out all of it: is the tensor (NULL: the file) the one that was
- * written? 1: yes, it has the identity (the CRC) that the index says. -1: no. 0: not known, for it
- * is not whole or the index is lost. */
-LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
+LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
+/* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
+ * (SIZE_MAX: the file) the one that was written? 1: yes, it has the identity (the CRC) that the
+ * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
 #endif /* LMC_NO_SALVAGE */
 #endif /* LMC_NO_SNAPSHOT */
 
