@@ -1,4 +1,4 @@
-/* lmc.h - v0.5.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v0.6.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -7,7 +7,9 @@
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   The format is described in spec/lmc-format.md; "spec 8.2" in comments is a section of it.
+ *   It writes and reads LMC files of format 1.0 (release candidate; files of 0.1 to 0.4 are read by
+ *   v0.5.0 and before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
+ *   that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -143,16 +145,17 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 5
+#define LMC_VERSION_MINOR 6
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.5.0"
+#define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
+ * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -598,9 +601,9 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
- * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
- * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
+ * what was written is on its way until then). A source seeks; its size is taken when it is made.
+ * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
@@ -670,11 +673,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const
 LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
-    const char *name; /* UTF-8 */
+    const char *name;     /* UTF-8 */
     enum lmc_dtype dtype; /* not LMC_AUTO */
     unsigned rank;
     const uint64_t *shape; /* rank entries, outermost first */
-    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
@@ -744,7 +747,7 @@ typedef struct lmc_restore_options {
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
@@ -780,7 +783,8 @@ typedef struct lmc_reader_options {
     lmc_reader *lender;
 } lmc_reader_options;
 
-/* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
+/* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
+ * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
@@ -899,8 +903,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
- * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
+ * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
+ * above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,
@@ -911,7 +916,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, 
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec 16) --
+/* -- salvage: what is intact in a damaged file (spec, annex C) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
@@ -1237,7 +1242,7 @@ static const struct {
     {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "unknown version of the LMC format: use the version of lmc that wrote it, or a newer one"},
+     "another version of the LMC format: lmc 0.5 reads drafts (0.4), a newer lmc what came later"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
@@ -4102,7 +4107,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 #ifndef LMC_NO_SNAPSHOT
 /*
- * CRC-64/NVME (spec 9.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
+ * CRC-64/NVME (spec 2.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
  * the start. The kernels of all tiers give the same.
  *
  * All is as with CRC-32C (crc32c.h): a remainder of polynomials over GF(2), reflected, so that bit
@@ -17638,8 +17643,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status = lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws,
-                                   ws_size);
+        status =
+            lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
@@ -18492,7 +18497,8 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
+    if (c->parallel && n > 0)
+        c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
@@ -19698,7 +19704,7 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 5.2): what its tensor entries say, as safetensors writes it down
+/* The header text of a file (spec 5.5): what its tensor entries say, as safetensors writes it down
  * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
  * says what the FILE section has said already, takes no space.
  *
@@ -20227,7 +20233,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.3, "hash"): good against
+/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
  * forgers, as identities are not. It takes several times as long as all else, so it is done only if
  * the caller asks.
  *
@@ -22845,6 +22851,8 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
+    /* the end of the source, while it is opened; else empty */
+    lmc__buffer tail;
     /* bytes of stream window_stream from window_start on */
     lmc__buffer window;
     size_t window_stream;
@@ -22882,14 +22890,27 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
+    visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
 
-/* All of it. The callback is not called for no bytes. */
+/* Bytes of the file's end that are read at first: in one request, for a source that is far away.
+ * They hold the index of about a thousand tensors. */
+#define LMC__TAIL_SIZE ((size_t)64 << 10)
+
+/* All of it. What is in the tail comes from there. The callback is not called for no
+ * bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
+    const uint64_t tail_at = r->source.size - r->tail.size;
+    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
+        offset + size > tail_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
+        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
+        size -= n;
+    }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
@@ -22937,23 +22958,38 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
- * and header, index and trailer must leave nothing out: what lies between them the index accounts
- * for. */
+/* Reads header and checks it, and that the base is the one that it names. */
+LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
+{
+    const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
+    LMC__TRY(lmc__read_at(r, 0, header, size));
+    if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
+    LMC__TRY(lmc__check_header(header, r->coder->wave.k));
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
+ * second one for what of a large index lies before it. The header itself is read where it is in the
+ * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
+ *
+ * The trailer's size of the file must be that of the source, and header, index and trailer must
+ * leave nothing out: what lies between them the index accounts for. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
+    const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
     uint64_t index_at, index_size, offset;
     lmc__section section;
+    int has_header;
 
-    LMC__TRY(lmc__read_at(r, 0, header, header_size));
-    if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
-    LMC__TRY(lmc__check_header(header, k));
-    lmc__keep_header(r, header);
-    if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
+    LMC__TRY(lmc__reserve(&r->tail, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
+    r->tail.size = tail_size;
+    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
@@ -22968,9 +23004,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_index(&r->tables, k, header, total, &r->coder->in[0], &offset));
+    LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
+                              &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    if (!has_header) {
+        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
+        lmc__keep_header(r, copy);
+        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
+    }
     LMC__TRY(lmc__check_runs(r));
+    lmc__free_buffer(&r->tail);
     r->is_complete = 1;
     return LMC_OK;
 }
@@ -23764,7 +23807,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
 
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec 16). A reader, as others, whose tables come from
+/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come from
  * what was found:
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
@@ -26472,8 +26515,9 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 /* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
  * data. So restoring gives a file that every loader of safetensors opens.
  *
- *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...} spaces
- *     data of a | data of b ...      by falling width of the dtype, then by name: all are aligned
+ *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...}
+ * spaces data of a | data of b ...      by falling width of the dtype, then by name: all are
+ * aligned
  */
 #ifndef LMC_NO_ENCODER
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
@@ -26533,7 +26577,8 @@ static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
 /* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a, *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = *(const lmc_array *const *)a, *const y =
+                                                                 *(const lmc_array *const *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
@@ -26640,8 +26685,7 @@ LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
     status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK)
-        status = lmc__write_array_file(writer, &f, path, n, file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

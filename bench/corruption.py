@@ -96,7 +96,7 @@ class Limits(ctypes.Structure):
 class RestoreOptions(ctypes.Structure):
     _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("user", ctypes.c_void_p),
                 ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
-                ("read_back", READ), ("in_place", ctypes.c_int), ("n_done", ctypes.c_uint64)]
+                ("read_back", READ), ("in_place", ctypes.c_int), ("n_done", ctypes.c_uint64), ("check_hashes", ctypes.c_int)]
 
 
 class ReaderOptions(ctypes.Structure):

@@ -367,7 +367,8 @@ static const struct topic topics[] = {
                "pieces of 16 MiB; stats the index of each .lmc file and 2 MiB.\n"},
     {"exit", "  0  all went well\n"
              "  1  an error: a file that cannot be read or written, exists already, ...; also\n"
-             "     a newer version of the format\n"
+             "     another version of the format: lmc 0.5 reads drafts (format 0.4 and before),\n"
+             "     a newer lmc what came later\n"
              "  2  wrong usage\n"
              "  3  corrupt data: a snapshot is damaged, cut short or no snapshot at all\n"
              "  4  the base of a delta is missing or is the wrong one\n"

@@ -44,6 +44,7 @@
 #include "verb/cat.h"
 #include "verb/compress.h"
 #include "verb/diff.h"
+#include "verb/dump.h"
 #include "verb/list.h"
 #include "verb/recode.h"
 #include "verb/restore.h"
@@ -160,6 +161,7 @@ static int run_verb(const struct arguments *a)
     case VERB_VERIFY: return verify_files(names, n, &a->common);
     case VERB_APPLY: return apply_deltas(names, n, &to_apply);
     case VERB_SALVAGE: return salvage_file(names[0], &to_salvage);
+    case VERB_DUMP: return dump_file(names[0], &a->common);
     default: return run_series(a);
     }
 }

@@ -29,6 +29,7 @@ const struct verb_row verbs[N_VERBS] = {
     {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, INT_MAX, " chains"},
     {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, INT_MAX, " apply"},
     {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, " salvage"},
+    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, " dump"},
     {"series", "add", "", "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1,
      " series"},
     {"series", "list", "", "[--json]", 0, 0, " series"},
@@ -146,7 +147,7 @@ static int take_version(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
-    printf("lmc %s, format %d.%d, %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
+    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
            lmc_tier_name(lmc_get_tier()));
     return CODE_OK;
 }

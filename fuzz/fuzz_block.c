@@ -24,8 +24,6 @@ static void check_arguments(const uint8_t *block, size_t size)
                lmc_decode_block(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
                    LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, NULL, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, NULL, 64) ==
-               LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_decode_tensor(NULL, 0, 1, block, size, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, NULL, 1, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);

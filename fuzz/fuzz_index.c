@@ -110,8 +110,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     fuzz_memory.fail_at = fail_alloc ? (long)fail_alloc - 1 : -1;
-    /* "three to five times the index", and the coder's */
-    fuzz_memory.limit = ((size_t)8 << 20) + 64 * in.size;
+    /* some 200 times the index, see files.h, and the coder's */
+    fuzz_memory.limit = ((size_t)8 << 20) + 512 * in.size;
     file.data = fuzz_copy(&input_guard, in.data, in.size, at_start);
     file.present = in.size;
     file.size = in.size;

@@ -293,7 +293,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                    log2_block = fuzz_bits(&p, 3), how_base = fuzz_bits(&p, 3),
                    n_metadata = fuzz_bits(&p, 2);
     const unsigned fail_alloc = fuzz_bits(&p, 8), fail_write = fuzz_bits(&p, 6),
-                   seed = fuzz_bits(&p, 16), own = fuzz_bits(&p, 1), level = fuzz_bits(&p, 1);
+                   seed = fuzz_bits(&p, 16), own = fuzz_bits(&p, 1), level = fuzz_bits(&p, 1),
+                   hashes = fuzz_bits(&p, 1);
     lmc_memory base_memory, memory;
     failing_sink to;
     lmc_parallel parallel;
@@ -322,6 +323,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.parallel = n_workers ? &parallel : NULL;
     options.log2_block = log2_block ? 13 + log2_block : 0;
     options.level = level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+    options.may_quantize = 1;
+    options.content_hashes = (int)hashes;
     if (how_base) {
         lmc_reader_options reader_options;
         memset(&reader_options, 0, sizeof reader_options);

@@ -88,6 +88,42 @@ static void model_frozen(model_tree *tree, unsigned level)
     model_start(tree);
 }
 
+static int model_next(model *m, size_t *at)
+{
+    if (*at / 8 >= (size_t)(m->end - m->in)) {
+        m->refused = 1;
+        return 1;
+    }
+    return is_set(m->in, (*at)++);
+}
+
+/* The positions of the rarer bits, by the gaps between them. */
+static const uint8_t *model_gaps(model *m, size_t n, unsigned s, int polarity)
+{
+    const uint8_t *const field = model_take(m, 3), *low;
+    uint8_t *bits;
+    size_t k, i, j, at = 0, position = 0;
+    if (!field) return NULL;
+    k = field[0] | (size_t)field[1] << 8 | (size_t)field[2] << 16;
+    if (k < 1 || k > n) m->refused = 1;
+    low = model_bits(m, k * s);
+    if (m->refused) return NULL;
+    bits = model_get(m, (n + 7) / 8);
+    for (i = 0; i < n; i++)
+        bits[i / 8] = (uint8_t)((i % 8 ? bits[i / 8] : 0) | (unsigned)polarity << (i % 8));
+    for (i = 0; i < k; i++, position++) {
+        size_t quotient = 0;
+        while (!model_next(m, &at)) quotient++;
+        position += quotient << s;
+        for (j = 0; j < s; j++) position += (size_t)is_set(low, i * s + j) << j;
+        if (position >= n) m->refused = 1;
+        if (m->refused) return NULL;
+        bits[position / 8] ^= (uint8_t)(1u << position % 8);
+    }
+    (void)model_bits(m, at);
+    return bits;
+}
+
 static const uint8_t *model_mask(model *m, size_t n, unsigned t)
 {
     static model_tree frozen[10];
@@ -96,10 +132,11 @@ static const uint8_t *model_mask(model *m, size_t n, unsigned t)
     size_t i, size = (n + 7) / 8;
     if (n < 256 || t == 3) return model_bits(m, n);
     mode = model_take(m, 1);
-    if (!mode || *mode > 20) {
+    if (!mode || *mode > (t == 0 ? 64 : 20)) {
         m->refused = 1;
         return NULL;
     }
+    if (*mode > 20) return model_gaps(m, n, (*mode - 21u) / 2, (*mode - 21) % 2);
     if (*mode == 0) return model_bits(m, n);
     if (frozen[(*mode - 1) / 2].n == 0) model_frozen(&frozen[(*mode - 1) / 2], (*mode - 1u) / 2);
     list = model_node(m, &frozen[(*mode - 1) / 2], 0, 0, 0, 256, size, t + 1);

@@ -189,6 +189,18 @@ static inline void io_reserve(void)
     fuzz_reserve(&io_target_guard, IO_MOST_SIZE);
 }
 
+/* What the snapshot says is the SHA-256 of a tensor or of a file without tensors, it says twice. */
+static inline void io_check_hash(lmc_reader *reader, size_t i, const lmc_tensor *t,
+                                 const io_parameters *io)
+{
+    uint8_t hash[32], again[32];
+    if (io->fail_alloc || io->fail_read) {
+        (void)lmc_read_content_hash(reader, i, t, hash);
+    } else if (lmc_read_content_hash(reader, i, t, hash) == LMC_OK)
+        FUZZ_CHECK(lmc_read_content_hash(reader, i, t, again) == LMC_OK &&
+                   memcmp(hash, again, sizeof hash) == 0);
+}
+
 /* Reads all that the reader has: as restored, if that is not NULL. Returns the first error. */
 static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_target *restored,
                                               const io_parameters *io)
@@ -224,12 +236,14 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
                                : fails || (!restored && part_status == LMC_ERR_NOT_FOUND));
         }
         FUZZ_CHECK(lmc_read_file(reader, i, file->size, all, 1) == LMC_ERR_ARGUMENT);
+        if (file->n_tensors == 0) io_check_hash(reader, i, NULL, io);
         for (j = 0; j < file->n_tensors && j < 32; j++) {
             const lmc_tensor *const t = &file->tensors[j];
             part = fuzz_place(&io_part_guard, (size_t)t->size, io->at_start);
             if (lmc_read_tensor(reader, i, t, 0, part, (size_t)t->size) == LMC_OK &&
                 status == LMC_OK)
                 FUZZ_CHECK(memcmp(part, all + t->offset, (size_t)t->size) == 0);
+            if (j < 4) io_check_hash(reader, i, t, io);
             if (t->loss.generation) {
                 lmc_quantizer *quantizer = NULL;
                 lmc_quantizer_info info;
@@ -302,6 +316,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     restore.write = io_write;
     restore.end_file = io_end_file;
     restore.read_back = io_read_back;
+    restore.check_hashes = (int)(io->seed >> 2 & 1);
     stream.read = io_read;
     stream.user = &file;
     fuzz_memory.calls = 0;

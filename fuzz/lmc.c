@@ -203,7 +203,8 @@ size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *
     mask = lmc__push_list(&e.stack, (n + 7) / 8);
     if (!mask) return 0;
     memcpy(mask, src, (n + 7) / 8);
-    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8))
+    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8),
+                              n % 2 ? lmc__class_gaps : lmc__tree_gaps)
                ? (size_t)(e.out - (uint8_t *)dst)
                : 0;
 }

@@ -41,6 +41,48 @@ static inline void mutate_add(mutate_parts *parts, size_t at, size_t size, size_
     if (parts->n < 128) parts->part[parts->n++] = part;
 }
 
+/* A varint at p, before end; *at goes behind it. */
+static inline uint64_t mutate_get_varint(const uint8_t *p, size_t *at, size_t end)
+{
+    uint64_t v = 0;
+    unsigned shift = 0;
+    while (*at < end && shift < 64) {
+        const uint8_t byte = p[(*at)++];
+        v |= (uint64_t)(byte & 127) << shift;
+        shift += 7;
+        if (!(byte & 128)) break;
+    }
+    return v;
+}
+
+/* Of an index: where the next entry begins, from `at` on, whose section has a Head_CRC that is
+ * right; or the end. (What stands before it, only who parses the section before knows.) */
+static inline size_t mutate_find_entry(const uint8_t *p, size_t at, size_t size)
+{
+    for (; at + 32 <= size; at++)
+        if (fuzz_get32(p + at + 24) == lmc_crc32c(0, p + at + 8, 16) &&
+            memcmp(p + at + 8, "INDX", 4) != 0)
+            return at;
+    return size;
+}
+
+/* The blocks of a run whose body is p[body .. at). Returns where they end. */
+static inline size_t mutate_split_blocks(mutate_parts *parts, const uint8_t *p, size_t body,
+                                         size_t at, size_t size)
+{
+    uint64_t rest = mutate_get_varint(p, &body, at), block;
+    if (body >= at) return at;
+    block = (uint64_t)1 << (p[body] & 31);
+    for (; rest != 0 && size - at >= 24 && p[at] == 0xB1; rest -= rest < block ? rest : block) {
+        const size_t payload = fuzz_get32(p + at + 8);
+        if (payload > size - at - 24) break;
+        mutate_add(parts, at, 20, 0, 0);
+        mutate_add(parts, at + 24, payload, at + 8, 4);
+        at += 24 + payload;
+    }
+    return at;
+}
+
 /* The parts of size bytes at p, as far as they make sense. */
 static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t size, int is_index)
 {
@@ -48,44 +90,29 @@ static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t si
     parts->n = 0;
     mutate_add(parts, 0, size < 80 ? size : 80, 0, 0);
     /* the entries are 8 bytes and a section each, then what is not in the section */
-    if (is_index && size >= 192) {
-        mutate_add(parts, 80, 72, 0, 0);
+    if (is_index && size >= 264) {
+        mutate_add(parts, 80, 144, 0, 0);
         mutate_add(parts, size - 40, 40, 0, 0);
-        at = 152;
+        at = 224;
         size -= 40;
     }
     while (size > at && size - at >= 32) {
-        const size_t head = at + (is_index ? 8 : 0);
-        const uint64_t body_size = mutate_get64(p + head + 8);
-        const size_t body = head + 24;
-        if (body > size || body_size > size - body || (p[head] != 'F' && p[head] != 'R')) break;
+        const size_t head = at + (is_index ? 8 : 0), body = head + 24;
+        uint64_t body_size = mutate_get64(p + head + 8);
+        const int is_ancillary = p[head] >= 'a' && p[head] <= 'z';
+        if (is_index && mutate_find_entry(p, at, at + 32) != at) break;
+        if (is_index && is_ancillary) body_size = 0; /* which is not here */
+        if (body > size || body_size > size - body ||
+            (p[head] != 'F' && p[head] != 'R' && !is_ancillary))
+            break;
+        mutate_add(parts, head, 4, 0, 0);
         mutate_add(parts, body, (size_t)body_size, head + 8, 8);
         at = body + (size_t)body_size;
-        if (p[head] == 'F' && is_index) {
-            const size_t more = 16 + 32 * (body_size >= 36 && fuzz_get32(p + body + 32)
-                                               ? (size_t)(fuzz_get32(p + body + 32) & 0xFFFF)
-                                               : 1);
-            if (more > size - at) break;
-            mutate_add(parts, at, more, 0, 0);
-            at += more;
-        } else if (p[head] == 'R' && body_size >= 16) {
-            uint64_t rest = mutate_get64(p + body);
-            const uint64_t block = (uint64_t)1 << (p[body + 8] & 31);
-            if (is_index) {
-                const uint64_t sizes = 8 * (rest / block + (rest % block != 0));
-                if (sizes > size - at) break;
-                mutate_add(parts, at, (size_t)sizes, 0, 0);
-                at += (size_t)sizes;
-            } else
-                for (; rest != 0 && size - at >= 24 && p[at] == 0xB1;
-                     rest -= rest < block ? rest : block) {
-                    const size_t payload = fuzz_get32(p + at + 8);
-                    if (payload > size - at - 24) break;
-                    mutate_add(parts, at, 20, 0, 0);
-                    mutate_add(parts, at + 24, payload, at + 8, 4);
-                    at += 24 + payload;
-                }
-        }
+        if (is_index) {
+            const size_t next = mutate_find_entry(p, at, size);
+            mutate_add(parts, at, next - at, 0, 0);
+            at = next;
+        } else if (p[head] == 'R') at = mutate_split_blocks(parts, p, body, at, size);
     }
     if (at < size) mutate_add(parts, at, size - at, 0, 0); /* metadata; or index and trailer */
 }

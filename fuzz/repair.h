@@ -1,24 +1,25 @@
 /* repair.h - makes redundant fields of a mutated file right again, as far as the rest makes sense:
  * what a mutator needs to get past checksums. Part of lmc.c, for it uses what is private there.
- * Sections' kinds, sizes and bodies, headers and payloads of blocks stay as they are. */
+ * Sections' kinds, sizes and bodies, headers and payloads of blocks stay as they are. It goes
+ * through a file as restore.h does, and builds the index by the same functions. */
 
 #define RESTORED_CAP ((size_t)1 << 20)
-#define MOST_FILES 64
+#define MOST_STREAMS 64
 
 typedef struct repairer {
     const lmc__kernels *k;
-    lmc__origin origin;
     lmc__listing listing;
     lmc__index_builder index;
-    lmc__buffer items, segments;
-    lmc__digester digester;
-    unsigned features;
+    lmc__buffer segments, items, hashes;
+    lmc__origin origin;
+    lmc__digester digester; /* of the file at hand, number `file` */
+    lmc__hasher hasher;
+    size_t file;
     uint32_t n_runs, n_ancillary;
-    size_t file;       /* the one whose bytes come next */
-    uint64_t position; /* bytes of the stream that are in runs so far */
-    int in_stream;
-    uint8_t *restored; /* all files, one after another */
-    size_t n_restored, starts[MOST_FILES + 1];
+    unsigned used; /* features */
+    uint64_t position;
+    uint8_t *restored; /* all streams, one after another */
+    size_t n_restored, starts[MOST_STREAMS];
 } repairer;
 
 static void seal_section(uint8_t *head, uint32_t number, uint64_t size, const lmc__kernels *k)
@@ -29,89 +30,99 @@ static void seal_section(uint8_t *head, uint32_t number, uint64_t size, const lm
     lmc__store32(head + 20, k->crc32c(0, head + 24, (size_t)size));
 }
 
-/* Magic and version, too: so files of an earlier version of the format can be what a corpus begins
- * with. */
-static void seal_header(uint8_t *header, const lmc__kernels *k)
+/* Of an even minor version, which says nothing, also the features that the file makes use of: so
+ * both files that lack some and files that do not are tried. */
+static void seal_header(uint8_t *header, unsigned used, const lmc__kernels *k)
 {
+    unsigned features = lmc__load32(header + LMC__FEATURES_AT);
     memcpy(header, lmc__magic, 8);
     header[8] = LMC_FORMAT_MAJOR;
-    header[9] = LMC_FORMAT_MINOR;
-    lmc__store32(header + 76, k->crc32c(0, header, 76));
-}
-
-static void seal_trailer(uint8_t *trailer, uint64_t index_at, uint64_t index_size,
-                         const lmc__kernels *k)
-{
-    lmc__store64(trailer, index_at);
-    lmc__store64(trailer + 8, index_size);
-    lmc__store64(trailer + 16, index_at + index_size + 40);
-    lmc__store32(trailer + 28, k->crc32c(0, trailer, 28));
+    features &= ~(unsigned)LMC__FEATURE_BASE;
+    if (lmc__has_base(header)) features |= LMC__FEATURE_BASE;
+    if ((header[9] & 1) == 0) features |= used & ~(unsigned)LMC__FEATURE_BASE;
+    lmc__store32(header + LMC__FEATURES_AT, features);
+    lmc__store32(header + LMC__HEADER_CRC_AT, k->crc32c(0, header, LMC__HEADER_CRC_AT));
 }
 
 static enum lmc_status read_restored(void *user, size_t file_number, uint64_t offset, void *dst,
                                      size_t size)
 {
     const repairer *r = (const repairer *)user;
-    if (file_number > r->file || offset > r->n_restored - r->starts[file_number] ||
-        size > r->n_restored - r->starts[file_number] - offset)
+    const lmc__listed_file *const f = lmc__listed_at(&r->listing, file_number);
+    const size_t start = r->starts[f->stream];
+    if (f->start + offset > r->n_restored - start ||
+        size > r->n_restored - start - (f->start + offset))
         return LMC_ERR_READ;
-    memcpy(dst, r->restored + r->starts[file_number] + offset, size);
+    memcpy(dst, r->restored + start + (size_t)(f->start + offset), size);
     return LMC_OK;
 }
 
-/* Of the last stream; `done` bytes of what was restored are those of files before. */
-static void begin_file(repairer *r, size_t done)
+static void begin_file(repairer *r)
 {
     const lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
-    r->starts[r->file] = done;
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
+    lmc__begin_hashes(&r->hasher, file);
 }
 
-static void end_file(repairer *r)
+static enum lmc_status end_file(repairer *r)
 {
-    lmc__index_file_end(&r->index, &r->digester, &lmc__listed_at(&r->listing, r->file)->file,
-                        r->digester.absorbed);
+    lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
+    lmc__stream *const stream =
+        lmc__stream_at(&r->listing, lmc__listed_at(&r->listing, r->file)->stream);
+    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    if (stream->is_unknown) stream->size = file->size;
+    return lmc__end_hashes(&r->hasher);
 }
 
-/* The next bytes of the stream, which are the last that were restored. */
-static void absorb(repairer *r, size_t size)
+/* The file at hand ends, and those behind it that have no bytes; what is missing of a file or a
+ * stream stays so. */
+static enum lmc_status end_stream(repairer *r)
+{
+    if (r->listing.n_streams == 0) return LMC_OK;
+    for (;;) {
+        const uint64_t size = lmc__listed_at(&r->listing, r->file)->file.size;
+        if (size != LMC_UNKNOWN_SIZE && r->digester.absorbed != size) return LMC_OK;
+        LMC__TRY(end_file(r));
+        if (r->file + 1 == r->listing.n_files) return LMC_OK;
+        r->file++;
+        begin_file(r);
+    }
+}
+
+/* The next bytes of the stream, which has them. */
+static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
 {
     while (size != 0) {
-        const lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
-        const uint64_t left = file->size - r->digester.absorbed;
+        const uint64_t left =
+            lmc__listed_at(&r->listing, r->file)->file.size - r->digester.absorbed;
+        lmc__piece piece;
         if (left == 0) {
-            end_file(r);
+            LMC__TRY(end_file(r));
             r->file++;
-            begin_file(r, r->n_restored - size);
-        } else {
-            const uint8_t *const content = r->restored + r->n_restored - size;
-            lmc__piece piece = lmc__plan_piece(&r->digester, (size_t)lmc__min64(size, left));
-            piece.crc64 = r->k->crc64(0, content, piece.size);
-            piece.part_size = piece.size;
-            piece.part_crc = r->k->crc32c(0, content, piece.size);
-            r->digester.identities = lmc__index_identities(&r->index);
-            lmc__absorb_piece(&r->digester, &piece);
-            size -= piece.size;
+            begin_file(r);
+            continue;
         }
+        piece = lmc__plan_piece(&r->digester, (size_t)lmc__min64(size, left));
+        piece.crc64 = r->k->crc64(0, p, piece.size);
+        piece.part_size = piece.size;
+        piece.part_crc = r->k->crc32c(0, p, piece.size);
+        r->digester.identities = lmc__index_identities(&r->index);
+        lmc__absorb_piece(&r->digester, &piece);
+        LMC__TRY(lmc__hash_content(&r->hasher, p, piece.size));
+        p += piece.size;
+        size -= piece.size;
     }
+    return LMC_OK;
 }
 
-/* 0: the stream is not complete. */
-static int end_stream(repairer *r)
+/* What a block must be allowed to be. */
+static unsigned block_features(const uint8_t *header)
 {
-    lmc__stream *stream;
-    if (!r->in_stream) return 1;
-    stream = lmc__stream_at(&r->listing, r->listing.n_streams - 1);
-    if (stream->is_unknown) stream->size = r->position;
-    if (r->position != stream->size) return 0;
-    end_file(r);
-    while (++r->file < r->listing.n_files) {
-        begin_file(r, r->n_restored);
-        end_file(r);
-    }
-    r->in_stream = 0;
-    return 1;
+    unsigned features = 0;
+    if (header[1] >> LMC__JOINT_SHIFT & 3) features |= LMC__FEATURE_JOINT;
+    if (header[1] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED) features |= LMC__FEATURE_QUANTIZED;
+    return features;
 }
 
 /* One block at p, of which `left` bytes are there, that should decode to size bytes. Returns what
@@ -133,7 +144,8 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
         info.encoded_size > left || info.size != size)
         return 0;
     if (info.has_prediction) {
-        if (lmc__read_prediction(&r->origin, run, number * run->block_size, base, size) != LMC_OK)
+        if (run->prediction == LMC__PREDICT_ZERO ||
+            lmc__read_prediction(&r->origin, run, number * run->block_size, base, size) != LMC_OK)
             return 0;
         lmc__store32(p + 16, r->k->crc32c(0, base, size));
         fuzz_seal_block(p, position);
@@ -142,54 +154,74 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
     status = lmc__decode_block(r->k, out, off, p, &info, info.has_prediction ? base : NULL,
                                workspace, sizeof workspace);
     if (status != LMC_OK && status != LMC_ERR_CHECKSUM) return 0;
+    r->used |= block_features(p);
     lmc__store32(p + 12, r->k->crc32c(0, out, size));
     fuzz_seal_block(p, position);
     r->n_restored += size;
-    absorb(r, size);
-    return info.encoded_size;
+    return absorb(r, out, size) == LMC_OK ? info.encoded_size : 0;
 }
 
-/* A FILE section; 0: it cannot be one. */
-static int repair_files(repairer *r, uint64_t at, const uint8_t *head, size_t body_size)
+static enum lmc_status repair_files(repairer *r, uint64_t at, const uint8_t *head,
+                                    const uint8_t *body, size_t size)
 {
-    lmc__listing *const l = &r->listing;
-    const uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
-    if (!end_stream(r) || lmc__list_files(l, body, body_size, r->features) != LMC_OK ||
-        l->n_files > MOST_FILES ||
-        lmc__index_section(&r->index, at, head, body, body_size) != LMC_OK ||
-        lmc__index_files(&r->index, l, lmc__stream_at(l, l->n_streams - 1)) != LMC_OK)
-        return 0;
-    r->file = lmc__stream_at(l, l->n_streams - 1)->first_file;
+    const lmc__stream *stream;
+    LMC__TRY(end_stream(r));
+    LMC__CHECK(r->listing.n_streams < MOST_STREAMS, LMC_ERR_LIMIT);
+    LMC__TRY(lmc__list_files(&r->listing, body, size, LMC__KNOWN_FEATURES));
+    stream = lmc__stream_at(&r->listing, r->listing.n_streams - 1);
+    if (stream->n_files > 1) r->used |= LMC__FEATURE_GROUPED;
+    LMC__TRY(lmc__index_section(&r->index, at, head, body, size));
+    LMC__TRY(lmc__index_files(&r->index, &r->listing, stream));
+    r->starts[r->listing.n_streams - 1] = r->n_restored;
     r->position = 0;
-    r->in_stream = 1;
-    begin_file(r, r->n_restored);
-    return 1;
+    r->file = stream->first_file;
+    begin_file(r);
+    return LMC_OK;
 }
 
-/* A RUN section and its blocks, in a file of `size` bytes. Returns where they end, or 0. */
-static size_t repair_run(repairer *r, uint8_t *file, size_t at, size_t size, size_t body_size)
+/* A RUN section, whose blocks begin at `*at`, up to their end. */
+static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const uint8_t *head,
+                                  const uint8_t *body, size_t body_size, size_t *at)
 {
-    uint8_t *const head = file + at, *const body = head + LMC__SECTION_HEADER_SIZE;
-    uint64_t block;
     lmc__run run;
+    uint64_t block;
+    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     r->segments.size = 0;
-    if (!r->in_stream ||
-        lmc__parse_run(&run, &r->segments, body, body_size, &r->listing, r->listing.n_streams - 1,
-                       &r->position) != LMC_OK ||
-        lmc__check_run_features(&run, r->features) != LMC_OK ||
-        lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT) != LMC_OK ||
-        lmc__add_run(&r->origin, &run) != LMC_OK ||
-        lmc__index_section(&r->index, at, head, body, body_size) != LMC_OK)
-        return 0;
-    at += LMC__SECTION_HEADER_SIZE + body_size;
+    LMC__TRY(lmc__parse_run(&run, &r->segments, body, body_size, &r->listing,
+                            r->listing.n_streams - 1, &r->position));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__add_run(&r->origin, &run));
+    if (run.prediction == LMC__PREDICT_OWN) r->used |= LMC__FEATURE_OWN;
+    LMC__TRY(lmc__index_section(&r->index, (size_t)(head - file), head, body, body_size));
     r->n_runs++;
     for (block = 0; block < run.n_blocks; block++) {
-        const size_t taken =
-            repair_block(r, &run, block, file + at, size - at, lmc__block_size_at(&run, block));
-        if (taken == 0 || lmc__index_block(&r->index, taken, file + at) != LMC_OK) return 0;
-        at += taken;
+        const size_t taken = repair_block(r, &run, block, file + *at, size - *at,
+                                          lmc__block_size_at(&run, block));
+        LMC__CHECK(taken, LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__index_block(&r->index, taken, file + *at));
+        *at += taken;
     }
-    return at;
+    return LMC_OK;
+}
+
+/* An ancillary section; hashes become those of what was restored, if the body has as many. */
+static enum lmc_status repair_ancillary(repairer *r, uint64_t at, uint8_t *head, uint64_t size)
+{
+    uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
+    if (memcmp(head, "hash", 4) == 0 && lmc__is_hash_body(body, size)) {
+        LMC__TRY(end_stream(r));
+        LMC__TRY(lmc__collect_items(&r->items, &r->listing));
+        if (r->hasher.hashes.size == LMC__HASH_SIZE * (r->items.size / sizeof(lmc__item)) &&
+            size == LMC__HASH_BODY_SIZE + r->hasher.hashes.size) {
+            uint8_t identity[LMC_IDENTITY_SIZE];
+            lmc__number_items(&r->items);
+            lmc__snapshot_identity(&r->items, identity); /* sorts them */
+            LMC__TRY(lmc__append_hashes(&r->hashes, &r->items, &r->hasher));
+            memcpy(body, r->hashes.data, (size_t)size);
+        }
+    }
+    seal_section(head, r->n_ancillary++, size, r->k);
+    return lmc__index_section(&r->index, at, head, NULL, 0);
 }
 
 /* Everything up to the index; returns where that may be, or 0. */
@@ -197,28 +229,26 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
 {
     size_t at = LMC__HEADER_SIZE;
     while (size - at >= LMC__SECTION_HEADER_SIZE && memcmp(file + at, "INDX", 4) != 0) {
-        uint8_t *const head = file + at;
+        uint8_t *const head = file + at, *const body = head + LMC__SECTION_HEADER_SIZE;
         const uint64_t body_size = lmc__load64(head + 8);
-        const int is_run = memcmp(head, "RUN ", 4) == 0, is_file = memcmp(head, "FILE", 4) == 0;
+        enum lmc_status status;
         if (body_size > size - at - LMC__SECTION_HEADER_SIZE) return 0;
-        seal_section(head,
-                     is_run    ? r->n_runs
-                     : is_file ? (uint32_t)r->listing.n_streams
-                               : r->n_ancillary,
-                     body_size, r->k);
-        if (is_run) {
-            at = repair_run(r, file, at, size, (size_t)body_size);
-            if (at == 0) return 0;
-            continue;
-        }
-        if (is_file ? !repair_files(r, at, head, (size_t)body_size)
-                    : !lmc__is_lower((char)head[0]) || !r->listing.n_streams ||
-                          lmc__index_section(&r->index, at, head, NULL, 0) != LMC_OK)
-            return 0;
-        r->n_ancillary += !is_file;
         at += LMC__SECTION_HEADER_SIZE + (size_t)body_size;
+        if (lmc__is_lower((char)head[0])) {
+            status = repair_ancillary(r, (size_t)(head - file), head, body_size);
+        } else {
+            const int is_run = memcmp(head, "RUN ", 4) == 0;
+            seal_section(head, is_run ? r->n_runs : (uint32_t)r->listing.n_streams, body_size,
+                         r->k);
+            if (is_run)
+                status = repair_run(r, file, size, head, body, (size_t)body_size, &at);
+            else if (memcmp(head, "FILE", 4) == 0)
+                status = repair_files(r, (size_t)(head - file), head, body, (size_t)body_size);
+            else return 0;
+        }
+        if (status != LMC_OK) return 0;
     }
-    return end_stream(r) && r->listing.n_files ? at : 0;
+    return r->listing.n_streams && end_stream(r) == LMC_OK ? at : 0;
 }
 
 /* Index and trailer at `at`, where an index was that may be right as to metadata. Returns the size
@@ -226,32 +256,30 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
 static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, size_t cap)
 {
     uint8_t *const head = file + at, *const body = head + LMC__SECTION_HEADER_SIZE;
-    const size_t entries = LMC__INDEX_BODY_SIZE + r->index.entries.size, old_left = size - at;
-    size_t n_metadata = 0, metadata_size = 0, body_size;
-    uint64_t old_size;
+    const lmc__buffer *const entries = &r->index.entries;
+    const size_t n_known = LMC__INDEX_BODY_SIZE + entries->size, old_left = size - at;
+    size_t more = 0, body_size; /* more: metadata and extension records */
+    lmc__index_head index_head;
+    memset(&index_head, 0, sizeof index_head);
     if (old_left >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE) {
-        old_size = lmc__load64(head + 8);
-        n_metadata = lmc__load32(body + 84);
-        if (old_size >= entries && old_size <= old_left - LMC__SECTION_HEADER_SIZE)
-            metadata_size = (size_t)old_size - entries;
+        const uint64_t old_size = lmc__load64(head + 8);
+        if (old_size > n_known && old_size <= old_left - LMC__SECTION_HEADER_SIZE) {
+            more = (size_t)old_size - n_known;
+            index_head.n_metadata = lmc__load32(body + 84);
+        }
     }
-    body_size = entries + metadata_size;
+    body_size = n_known + more;
     if (cap < at || cap - at < LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE)
         return size;
-    if (metadata_size == 0) n_metadata = 0;
-    memcpy(head, "INDX", 4);
-    memcpy(body, file, LMC__HEADER_SIZE);
-    lmc__store32(body + 80, (uint32_t)r->listing.n_streams + r->n_runs + r->n_ancillary);
-    lmc__store32(body + 84, (uint32_t)n_metadata);
-    if (r->index.entries.size)
-        memcpy(body + LMC__INDEX_BODY_SIZE, r->index.entries.data, r->index.entries.size);
     if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
-    lmc__snapshot_identity(&r->items, body + 88);
+    lmc__snapshot_identity(&r->items, index_head.identity);
+    memcpy(index_head.header, file, LMC__HEADER_SIZE);
+    index_head.n_sections = (uint32_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
+    memcpy(head, "INDX", 4);
+    lmc__put_index_head(body, &index_head);
+    memcpy(body + LMC__INDEX_BODY_SIZE, entries->data, entries->size);
     seal_section(head, 0, body_size, r->k);
-    memset(body + body_size, 0, LMC__TRAILER_SIZE);
-    memcpy(body + body_size + 32, lmc__end_magic, 8);
-    body[body_size + 24] = LMC_FORMAT_MAJOR;
-    seal_trailer(body + body_size, at, LMC__SECTION_HEADER_SIZE + body_size, r->k);
+    lmc__put_trailer(body + body_size, at, LMC__SECTION_HEADER_SIZE + body_size, r->k);
     return at + LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE;
 }
 
@@ -266,24 +294,60 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     memset(&r, 0, sizeof r);
     r.k = lmc__get_kernels();
     r.restored = restored;
-    r.index.limit = UINT64_MAX;
+    r.index.limit = LMC__DEFAULT_INDEX_LIMIT;
     lmc__init_listing(&r.listing, NULL);
     if (lmc__open_origin(&r.origin, &r.listing, base, NULL) == LMC_OK) {
         r.origin.read_back = read_restored;
         r.origin.user = &r;
         if (base && lmc__has_base(file))
             memcpy(file + LMC__BASE_IDENTITY_AT, r.origin.identity, LMC_IDENTITY_SIZE);
-        seal_header(file, r.k);
-        r.features = lmc__get_features(file);
         at = repair_sections(&r, file, size);
+        seal_header(file, r.used, r.k);
         if (at) size = repair_end(&r, file, at, size, cap);
     }
     lmc__free_buffer(&r.index.entries);
-    lmc__free_buffer(&r.items);
     lmc__free_buffer(&r.segments);
+    lmc__free_buffer(&r.items);
+    lmc__free_buffer(&r.hashes);
+    lmc__free_buffer(&r.hasher.hashes);
     lmc__free_listing(&r.listing);
     lmc__free_origin(&r.origin);
     return size;
+}
+
+/* Of an index: what follows the body of a FILE section, in an entry of `left` bytes; 0 if it makes
+ * no sense. */
+static uint64_t repair_facts(lmc__listing *l, const uint8_t *body, size_t size,
+                             const uint8_t *facts, uint64_t left)
+{
+    uint64_t at = 0;
+    size_t i = l->n_files;
+    if (lmc__list_files(l, body, size, LMC__KNOWN_FEATURES) != LMC_OK) return 0;
+    for (; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const size_t head_size = lmc__facts_head_size(file),
+                     n = head_size + LMC_IDENTITY_SIZE * lmc__count_identities(file);
+        if (n > left - at) return 0;
+        lmc__keep_identities(file, facts + at + head_size);
+        at += n;
+    }
+    return at;
+}
+
+/* The same of a RUN section; *encoded: bytes of its blocks. */
+static uint64_t repair_blocks(const uint8_t *body, size_t size, const uint8_t *blocks,
+                              uint64_t left, uint64_t *encoded)
+{
+    lmc__cursor c;
+    lmc__run run;
+    uint64_t i;
+    c.p = body;
+    c.end = body + size;
+    if (lmc__get_run(&c, &run) != LMC_OK || run.n_blocks > left / LMC__BLOCK_ENTRY_SIZE) return 0;
+    *encoded = 0;
+    for (i = 0; i < run.n_blocks; i++)
+        *encoded += lmc__load32(blocks + LMC__BLOCK_ENTRY_SIZE * i);
+    return LMC__BLOCK_ENTRY_SIZE * run.n_blocks;
 }
 
 /* What the harness of indexes reads: header, INDX section and trailer, with nothing between
@@ -294,72 +358,59 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     uint8_t *const head = file + LMC__HEADER_SIZE, *const body = head + LMC__SECTION_HEADER_SIZE,
                    *const trailer = file + size - LMC__TRAILER_SIZE;
     uint8_t *p = body + LMC__INDEX_BODY_SIZE;
-    uint32_t n_runs = 0, n_ancillary = 0;
+    uint32_t n_files = 0, n_runs = 0, n_ancillary = 0;
     uint64_t offset = LMC__HEADER_SIZE;
-    lmc__buffer items;
     lmc__listing listing;
+    lmc__buffer items;
+    lmc__index_head index_head;
     int sound = 1;
     if (size <
         LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + LMC__TRAILER_SIZE)
         return;
     lmc__init_listing(&listing, NULL);
-    memset(&items, 0, sizeof items);
-    seal_header(file, k);
+    lmc__init_buffer(&items, NULL);
+    seal_header(file, LMC__KNOWN_FEATURES, k);
     memcpy(head, "INDX", 4);
-    memcpy(body, file, LMC__HEADER_SIZE);
     while (sound && trailer - p >= 8 + (int)LMC__SECTION_HEADER_SIZE) {
-        uint8_t *const section = p + 8, *const inner = section + LMC__SECTION_HEADER_SIZE;
-        const uint64_t inner_size = lmc__load64(section + 8);
-        const int is_file = *section == 'F', is_run = *section == 'R';
-        uint64_t more = 0, i;
-        if ((!is_file && !is_run && !lmc__is_lower((char)*section)) ||
-            inner_size > LMC__MAX_BODY_SIZE)
-            break;
-        lmc__store64(p, offset);
-        offset += LMC__SECTION_HEADER_SIZE + inner_size;
-        if (!is_file && !is_run) { /* its body is elsewhere */
-            lmc__store32(section + 4, n_ancillary++);
-            lmc__store32(section + 16, k->crc32c(0, section, 16));
+        uint8_t *const inner = p + 8 + LMC__SECTION_HEADER_SIZE;
+        const uint64_t inner_size = lmc__load64(p + 16);
+        uint64_t more = 0, encoded = 0;
+        if (lmc__is_lower((char)p[8])) { /* its body is not here, and Body_CRC may be any */
+            if (inner_size >= LMC__MAX_BODY_SIZE) break;
+            lmc__store64(p, offset);
+            lmc__store32(p + 12, n_ancillary++);
+            lmc__store32(p + 24, k->crc32c(0, p + 8, 16));
+            offset += LMC__SECTION_HEADER_SIZE + inner_size;
             p = inner;
             continue;
         }
-        if (inner_size > (uint64_t)(trailer - inner)) break;
-        memcpy(section, is_file ? "FILE" : "RUN ", 4);
-        seal_section(section, is_file ? (uint32_t)listing.n_streams : n_runs, inner_size, k);
-        p = inner + inner_size;
-        if (is_file) {
-            sound = lmc__list_files(&listing, inner, (size_t)inner_size, lmc__get_features(file)) ==
-                    LMC_OK;
-            for (i = sound ? lmc__stream_at(&listing, listing.n_streams - 1)->first_file : 0;
-                 sound && i < listing.n_files; i++) {
-                lmc_file *const f = &lmc__listed_at(&listing, (size_t)i)->file;
-                const uint64_t at = more + lmc__facts_head_size(f);
-                more = at + LMC_IDENTITY_SIZE * (uint64_t)lmc__count_identities(f);
-                sound = more <= (uint64_t)(trailer - p);
-                if (sound) lmc__keep_identities(f, p + at);
-            }
+        if ((p[8] != 'F' && p[8] != 'R') || inner_size > (uint64_t)(trailer - inner)) break;
+        lmc__store64(p, offset);
+        if (p[8] == 'F') {
+            memcpy(p + 8, "FILE", 4);
+            seal_section(p + 8, n_files++, inner_size, k);
+            more = repair_facts(&listing, inner, (size_t)inner_size, inner + inner_size,
+                                (uint64_t)(trailer - inner) - inner_size);
         } else {
-            lmc__run run;
-            lmc__cursor c;
-            c.p = inner;
-            c.end = p;
-            sound = lmc__get_run(&c, &run) == LMC_OK &&
-                    run.n_blocks <= (uint64_t)(trailer - p) / LMC__BLOCK_ENTRY_SIZE;
-            if (sound) more = LMC__BLOCK_ENTRY_SIZE * run.n_blocks;
-            for (i = 0; i < more; i += LMC__BLOCK_ENTRY_SIZE) offset += lmc__load32(p + i);
-            n_runs++;
+            memcpy(p + 8, "RUN ", 4);
+            seal_section(p + 8, n_runs++, inner_size, k);
+            more = repair_blocks(inner, (size_t)inner_size, inner + inner_size,
+                                 (uint64_t)(trailer - inner) - inner_size, &encoded);
         }
-        if (sound) p += more;
+        sound = more != 0;
+        offset += LMC__SECTION_HEADER_SIZE + inner_size + encoded;
+        p = inner + inner_size + more;
     }
+    lmc__get_index_head(&index_head, body);
+    memcpy(index_head.header, file, LMC__HEADER_SIZE);
     if (sound) {
-        lmc__store32(body + 80, (uint32_t)listing.n_streams + n_runs + n_ancillary);
+        index_head.n_sections = n_files + n_runs + n_ancillary;
         if (lmc__collect_items(&items, &listing) == LMC_OK)
-            lmc__snapshot_identity(&items, body + 88);
+            lmc__snapshot_identity(&items, index_head.identity);
     }
+    lmc__put_index_head(body, &index_head);
     seal_section(head, 0, (uint64_t)(trailer - body), k);
-    memcpy(trailer + 32, lmc__end_magic, 8);
-    trailer[24] = LMC_FORMAT_MAJOR;
-    seal_trailer(trailer, offset, (uint64_t)(trailer - head), k);
+    lmc__put_trailer(trailer, offset, (uint64_t)(trailer - head), k);
     lmc__free_listing(&listing);
     lmc__free_buffer(&items);
 }

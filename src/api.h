@@ -83,16 +83,17 @@ extern "C" {
 #endif
 
 #define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 5
+#define LMC_VERSION_MINOR 6
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.5.0"
+#define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
+ * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "0.5.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -538,9 +539,9 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
- * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
- * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
+ * what was written is on its way until then). A source seeks; its size is taken when it is made.
+ * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
@@ -610,11 +611,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const
 LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
-    const char *name; /* UTF-8 */
+    const char *name;     /* UTF-8 */
     enum lmc_dtype dtype; /* not LMC_AUTO */
     unsigned rank;
     const uint64_t *shape; /* rank entries, outermost first */
-    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
@@ -684,7 +685,7 @@ typedef struct lmc_restore_options {
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
  *
- * In place (spec 9.5): the files of the base become those of the delta, block by block.
+ * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
@@ -720,7 +721,8 @@ typedef struct lmc_reader_options {
     lmc_reader *lender;
 } lmc_reader_options;
 
-/* Reads header, trailer and index (three reads) and checks them; LMC_ERR_LIMIT if the files are
+/* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
+ * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
@@ -839,8 +841,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
- * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
+ * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
+ * above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,
@@ -851,7 +854,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, 
 #endif
 
 #ifndef LMC_NO_SALVAGE
-/* -- salvage: what is intact in a damaged file (spec 16) --
+/* -- salvage: what is intact in a damaged file (spec, annex C) --
  * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as

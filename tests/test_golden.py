@@ -6,6 +6,7 @@ Usage: test_golden.py           decode all of tests/golden: by the command (file
        test_golden.py --make    pack them anew with build/lmc, which a new format version needs; never to make this test pass
 
 manifest.json says of each: what it is, its bases (other golden files, nearest first), and the SHA-256 of every file that it restores to.
+Those of "drafts" are of format 0.4, whose magic was another: all must say that they do not know the version. --make leaves them as they are.
 LMC names the command (default build/lmc); PORTS: commands of other decoders, a line each, called as COMMAND {base} {in} {out} with
 {base} being '-b FILE' for each base. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
 """
@@ -45,7 +46,11 @@ def make():
     gauss = lambda n, scale=0.02: [rng.gauss(0, scale) for _ in range(n)]
     f32 = lambda values: struct.pack("<%df" % len(values), *values)
     scratch = tempfile.mkdtemp()
-    manifest = {"format": None, "files": []}
+    with open(os.path.join(GOLDEN, "manifest.json")) as file:
+        manifest = {"format": None, "drafts": json.load(file)["drafts"], "files": []}
+    for name in os.listdir(GOLDEN):
+        if name.endswith(".lmc") and name[:-4] not in manifest["drafts"]:
+            os.unlink(os.path.join(GOLDEN, name))
 
     def write(path, data, mode=0o644):
         path = os.path.join(scratch, path)
@@ -122,6 +127,10 @@ def make():
     write("late-1.safetensors", bytes(late))
     pack("late-0", "BF16 weights, late in training", "late-0.safetensors")
     pack("late-1", "one in a hundred has changed: Sparse", "late-1.safetensors", bases=["late-0"])
+    pack("late-1-max", "the same at level max", "late-1.safetensors", "--max", bases=["late-0"])
+    for i in range(40):
+        write("many/%d/%d.txt" % (i % 3, i), b"file %d\n" % i * (i % 5))
+    pack("many", "small files, some of them empty", "many")
     write("text", b"the quick brown fox jumps over the lazy dog\n" * 200)
     pack("text", "bytes that are no tensors", "text")
     pack("pipe", "of unknown size", "text", stdin=True)
@@ -178,7 +187,19 @@ def main():
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
         check(done.returncode == 0 and digests(out) == content, "%s: exit %d, %s" % (about, done.returncode, done.stdout[-300:].decode("utf-8", "replace")))
 
-    check({f["name"] + ".lmc" for f in files} | {"manifest.json"} == set(os.listdir(GOLDEN)), "the files are those of the manifest")
+    drafts = manifest["drafts"]
+    check({name + ".lmc" for name in [f["name"] for f in files] + drafts} | {"manifest.json"} == set(os.listdir(GOLDEN)), "the files are those of the manifest")
+    check(len(drafts) >= 2, "there are files of drafts")
+    for name in drafts:
+        path = os.path.join(GOLDEN, name + ".lmc")
+        refuse = {"lmc -t": ([LMC, "-t", path], "unknown version"), "lmc -d": ([LMC, "-d", "-o", out, path], "unknown version"),
+                  "lmc_decode.py": ([sys.executable, os.path.join(ROOT, "spec", "lmc_decode.py"), path, out], "VERSION")}
+        for port in filter(None, os.environ.get("PORTS", "").split("\n")):
+            refuse[port] = ([path if w == "{in}" else out if w == "{out}" else w for w in port.split() if w != "{base}"], "VERSION")
+        for about, (command, says) in refuse.items():
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+            check(done.returncode not in (0, -11, -6) and says in done.stdout and not os.path.lexists(out),
+                  "%s: %s: a draft: exit %d, %s" % (name, about, done.returncode, done.stdout[-300:]))
     check(len(files) >= 15, "there are golden files")
     for f in files:
         path, content, bases = os.path.join(GOLDEN, f["name"] + ".lmc"), f["content"], f["bases"]

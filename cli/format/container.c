@@ -4,7 +4,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <jansson.h>
 
 #include "gguf.h"
 #include "npy.h"
@@ -26,7 +25,6 @@ void container_free(struct container *c)
     free(c->tensors);
     free(c->shapes);
     free(c->strings);
-    json_decref(c->json);
     memset(c, 0, sizeof *c);
 }
 
@@ -56,19 +54,18 @@ static enum container_kind container_kind_of_content(const unsigned char *data, 
     return CONTAINER_NONE;
 }
 
-enum container_result container_parse(struct container *c, const void *data, size_t size,
-                                      uint64_t file_size, enum container_kind expected)
+static enum container_result parse_as(struct container *c, enum container_kind kind,
+                                      const unsigned char *data, size_t size, uint64_t file_size)
 {
-    const unsigned char *bytes = (const unsigned char *)data;
     enum container_result result = CONTAINER_OTHER;
     struct container keep;
     memset(c, 0, sizeof *c);
-    switch (expected != CONTAINER_NONE ? expected : container_kind_of_content(bytes, size)) {
+    switch (kind) {
     case CONTAINER_SAFETENSORS:
-        result = container_parse_safetensors(c, bytes, size, file_size);
+        result = container_parse_safetensors(c, data, size, file_size);
         break;
-    case CONTAINER_GGUF: result = container_parse_gguf(c, bytes, size, file_size); break;
-    case CONTAINER_NPY: result = container_parse_npy(c, bytes, size, file_size); break;
+    case CONTAINER_GGUF: result = container_parse_gguf(c, data, size, file_size); break;
+    case CONTAINER_NPY: result = container_parse_npy(c, data, size, file_size); break;
     case CONTAINER_NONE: break;
     }
     if (result == CONTAINER_OK) return result;
@@ -78,4 +75,16 @@ enum container_result container_parse(struct container *c, const void *data, siz
     c->need = keep.need;
     memcpy(c->error, keep.error, sizeof c->error);
     return result;
+}
+
+enum container_result container_parse(struct container *c, const void *data, size_t size,
+                                      uint64_t file_size, enum container_kind expected)
+{
+    const unsigned char *bytes = (const unsigned char *)data;
+    const enum container_kind kind = container_kind_of_content(bytes, size);
+    enum container_result result = parse_as(c, kind, bytes, size, file_size);
+    if (result == CONTAINER_OK || result == CONTAINER_MORE || result == CONTAINER_MEMORY ||
+        expected == CONTAINER_NONE || expected == kind)
+        return result;
+    return parse_as(c, expected, bytes, size, file_size);
 }

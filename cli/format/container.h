@@ -13,7 +13,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <jansson.h>
 
 #include "../../lmc.h"
 
@@ -40,7 +39,6 @@ struct container {
     /* storage behind the tensors */
     uint64_t *shapes;
     char *strings;
-    json_t *json;
 };
 
 /* For messages. */
@@ -52,9 +50,9 @@ void container_free(struct container *c);
 /* The format that a file of this name should have. */
 enum container_kind container_kind_of_name(const char *name);
 
-/* data: the first size bytes of a file of file_size bytes, or LMC_UNKNOWN_SIZE. expected: the
- * format that its name promises; with CONTAINER_NONE the content decides. c is to be freed after
- * CONTAINER_OK only. */
+/* data: the first size bytes of a file of file_size bytes, or LMC_UNKNOWN_SIZE. The content decides
+ * what it is. expected: the format that its name promises, or CONTAINER_NONE; if the file is of
+ * none, c->error says why it is not of that one. c is to be freed after CONTAINER_OK only. */
 enum container_result container_parse(struct container *c, const void *data, size_t size,
                                       uint64_t file_size, enum container_kind expected);
 

@@ -1,100 +1,430 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The rule of spec 9.4, exactly: it decides what the items of a base are, so every decoder must come
+ * to the same answer. That is why the JSON is read here: libraries differ in what they let pass,
+ * above all in numbers, depths and zero characters. One pass, no tree; what is taken are the
+ * members that matter, all others are only checked.
+ */
 #include "safetensors.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <jansson.h>
 
 #include "container.h"
 #include "container_check.h"
 
-static enum container_result safetensors_read_shape(struct container *c, lmc_tensor *t,
-                                                    const json_t *shape, uint64_t *room)
+#define SAFETENSORS_MAX_DEPTH 64u
+
+/* A string, unescaped. A zero byte follows it, and it may hold others. */
+struct header_string {
+    const char *text;
+    size_t size;
+};
+
+struct header {
+    struct container *c;
+    const unsigned char *begin, *at, *end;
+    /* Where the next string goes, in c->strings, which has room for all of them: unescaping makes
+     * none longer, and the quotes leave room for the zero byte. */
+    char *strings;
+    /* The keys of all objects that are open now, to find those that occur twice. */
+    struct header_string *keys;
+    size_t n_keys, keys_room;
+    size_t tensors_room, n_shapes, shapes_room;
+    enum container_result result; /* CONTAINER_OK until something is wrong */
+};
+
+/* All functions that read something return whether it is what it has to be. */
+
+static int header_wrong(struct header *h, const char *what)
 {
-    size_t rank = json_array_size(shape);
-    if (!json_is_array(shape)) return container_bad(c, "tensor '%.100s' has no shape", t->name);
-    if (rank > LMC_MAX_RANK)
+    if (h->result == CONTAINER_OK)
+        h->result = container_bad(h->c, "its safetensors header is no valid JSON (%s, at byte %llu)",
+                                  what, (unsigned long long)(h->at - h->begin));
+    return 0;
+}
+
+static void *header_grow(struct header *h, void *array, size_t *room, size_t n, size_t size)
+{
+    void *grown = array;
+    if (n == *room) {
+        size_t more = *room * 2 + 16;
+        grown = more <= SIZE_MAX / size ? realloc(array, more * size) : NULL;
+        if (grown) *room = more;
+        else h->result = CONTAINER_MEMORY;
+    }
+    return grown;
+}
+
+static void skip_space(struct header *h)
+{
+    while (h->at < h->end && (*h->at == ' ' || *h->at == '\t' || *h->at == '\n' || *h->at == '\r'))
+        h->at++;
+}
+
+/* Takes the byte if it is the next one. */
+static int take_byte(struct header *h, int byte)
+{
+    if (h->at == h->end || *h->at != byte) return 0;
+    h->at++;
+    return 1;
+}
+
+/* -- strings -- */
+
+static int read_hex(struct header *h, unsigned *unit)
+{
+    *unit = 0;
+    if (h->end - h->at < 4) return 0;
+    for (int i = 0; i < 4; i++) {
+        const unsigned byte = *h->at++;
+        if (byte >= '0' && byte <= '9') *unit = *unit * 16 + byte - '0';
+        else if ((byte | 32) >= 'a' && (byte | 32) <= 'f') *unit = *unit * 16 + (byte | 32) - 'a' + 10;
+        else return 0;
+    }
+    return 1;
+}
+
+static void put_utf8(struct header *h, unsigned character)
+{
+    const unsigned more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    static const unsigned char marks[4] = {0, 0xC0, 0xE0, 0xF0};
+    *h->strings++ = (char)(marks[more] | character >> 6 * more);
+    for (unsigned i = more; i > 0; i--)
+        *h->strings++ = (char)(0x80 | (character >> 6 * (i - 1) & 0x3F));
+}
+
+/* What follows a backslash. */
+static int read_escape(struct header *h)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    const char *letter;
+    unsigned unit, second;
+    if (h->at == h->end) return header_wrong(h, "a string does not end");
+    letter = *h->at ? strchr(letters, *h->at) : NULL;
+    if (letter) {
+        h->at++;
+        *h->strings++ = meanings[letter - letters];
+        return 1;
+    }
+    if (!take_byte(h, 'u') || !read_hex(h, &unit)) return header_wrong(h, "an unknown escape");
+    if (unit >= 0xD800 && unit <= 0xDFFF) {
+        if (unit >= 0xDC00 || !take_byte(h, '\\') || !take_byte(h, 'u') || !read_hex(h, &second) ||
+            second < 0xDC00 || second > 0xDFFF)
+            return header_wrong(h, "a lone surrogate");
+        unit = 0x10000 + ((unit - 0xD800) << 10) + (second - 0xDC00);
+    }
+    put_utf8(h, unit);
+    return 1;
+}
+
+/* A character that stands for itself, in the shortest UTF-8: by its first byte, how many follow,
+ * and what the first of those may be. */
+static int read_utf8(struct header *h)
+{
+    const unsigned first = *h->at;
+    const ptrdiff_t more = first < 0x80 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (first < 0x20) return header_wrong(h, "a control character in a string");
+    if ((first >= 0x80 && (first < 0xC2 || first > 0xF4)) || h->end - h->at <= more ||
+        (more > 0 && (h->at[1] < least || h->at[1] > most)))
+        return header_wrong(h, "no UTF-8");
+    for (ptrdiff_t i = 2; i <= more; i++)
+        if (h->at[i] < 0x80 || h->at[i] > 0xBF) return header_wrong(h, "no UTF-8");
+    for (ptrdiff_t i = 0; i <= more; i++) *h->strings++ = (char)*h->at++;
+    return 1;
+}
+
+static int read_string(struct header *h, struct header_string *string)
+{
+    string->text = h->strings;
+    if (!take_byte(h, '"')) return header_wrong(h, "a string is missing");
+    while (!take_byte(h, '"')) {
+        if (h->at == h->end) return header_wrong(h, "a string does not end");
+        if (!(take_byte(h, '\\') ? read_escape(h) : read_utf8(h))) return 0;
+    }
+    string->size = (size_t)(h->strings - string->text);
+    *h->strings++ = 0;
+    return 1;
+}
+
+/* -- other values -- */
+
+static size_t skip_digits(struct header *h)
+{
+    const unsigned char *start = h->at;
+    while (h->at < h->end && *h->at >= '0' && *h->at <= '9') h->at++;
+    return (size_t)(h->at - start);
+}
+
+static int skip_number(struct header *h)
+{
+    size_t n;
+    int zero;
+    take_byte(h, '-');
+    zero = h->at < h->end && *h->at == '0';
+    n = skip_digits(h);
+    if (n == 0 || (zero && n > 1)) return header_wrong(h, "no valid number");
+    if (take_byte(h, '.') && skip_digits(h) == 0) return header_wrong(h, "no valid number");
+    if (h->at < h->end && (*h->at | 32) == 'e') {
+        h->at++;
+        if (!take_byte(h, '+')) take_byte(h, '-');
+        if (skip_digits(h) == 0) return header_wrong(h, "no valid number");
+    }
+    return 1;
+}
+
+static int skip_word(struct header *h, const char *word)
+{
+    const size_t size = strlen(word);
+    if ((size_t)(h->end - h->at) < size || memcmp(h->at, word, size) != 0)
+        return header_wrong(h, "no valid value");
+    h->at += size;
+    return 1;
+}
+
+/* Reads the value of a member of an object, or an element of an array (key NULL). */
+typedef int read_value(struct header *h, const struct header_string *key, unsigned depth,
+                       void *user);
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct header_string *x = (const struct header_string *)a;
+    const struct header_string *y = (const struct header_string *)b;
+    const int order = memcmp(x->text, y->text, x->size < y->size ? x->size : y->size);
+    return order ? order : (x->size > y->size) - (x->size < y->size);
+}
+
+/* The keys from `from` on are those of one object, which ends. */
+static int check_keys(struct header *h, size_t from)
+{
+    const size_t n = h->n_keys - from;
+    h->n_keys = from;
+    if (n < 2) return 1;
+    qsort(h->keys + from, n, sizeof *h->keys, compare_keys);
+    for (size_t i = from + 1; i < from + n; i++)
+        if (compare_keys(&h->keys[i - 1], &h->keys[i]) == 0)
+            return header_wrong(h, "duplicate object key");
+    return 1;
+}
+
+static int read_member(struct header *h, unsigned depth, read_value *read, void *user)
+{
+    struct header_string key, *keys;
+    if (!read_string(h, &key)) return 0;
+    keys = (struct header_string *)header_grow(h, h->keys, &h->keys_room, h->n_keys, sizeof *keys);
+    if (!keys) return 0;
+    h->keys = keys;
+    h->keys[h->n_keys++] = key;
+    skip_space(h);
+    if (!take_byte(h, ':')) return header_wrong(h, "':' is missing");
+    skip_space(h);
+    return read(h, &key, depth, user);
+}
+
+/* An array or an object, at its bracket. depth: 1 is the outer object. */
+static int read_items(struct header *h, unsigned depth, read_value *read, void *user)
+{
+    const int is_object = *h->at++ == '{', closes = is_object ? '}' : ']';
+    const size_t first_key = h->n_keys;
+    if (depth > SAFETENSORS_MAX_DEPTH) return header_wrong(h, "nested more than 64 deep");
+    skip_space(h);
+    if (take_byte(h, closes)) return 1;
+    for (;;) {
+        skip_space(h);
+        if (!(is_object ? read_member(h, depth, read, user) : read(h, NULL, depth, user))) return 0;
+        skip_space(h);
+        if (take_byte(h, closes)) return check_keys(h, first_key);
+        if (!take_byte(h, ',')) return header_wrong(h, "',' or the closing bracket is missing");
+    }
+}
+
+static int skip_value(struct header *h, const struct header_string *key, unsigned depth, void *user)
+{
+    struct header_string string;
+    (void)key;
+    if (h->at == h->end) return header_wrong(h, "a value is missing");
+    switch (*h->at) {
+    case '{':
+    case '[': return read_items(h, depth + 1, skip_value, user);
+    case '"': return read_string(h, &string);
+    case 't': return skip_word(h, "true");
+    case 'f': return skip_word(h, "false");
+    case 'n': return skip_word(h, "null");
+    default: return skip_number(h);
+    }
+}
+
+/* -- tensors -- */
+
+/* What the entry of a tensor says. */
+struct entry_of_tensor {
+    lmc_tensor t;
+    size_t dtype_size;
+    uint64_t offsets[2];
+    size_t n_offsets;
+    int has_shape, shape_is_wrong, offsets_are_wrong;
+};
+
+/* A number that matters: 0 or [1-9][0-9]*, below 2^63. *is_one: whether the value is one; any other
+ * value is skipped. */
+static int read_count(struct header *h, unsigned depth, uint64_t *count, int *is_one)
+{
+    const unsigned char *start = h->at;
+    if (!skip_value(h, NULL, depth, NULL)) return 0;
+    *count = 0;
+    *is_one = 1;
+    for (; start < h->at; start++) {
+        const uint64_t digit = (uint64_t)*start - '0';
+        if (*start < '0' || *start > '9' || *count > (CONTAINER_MAX_SIZE - digit) / 10) {
+            *is_one = 0;
+            return 1;
+        }
+        *count = *count * 10 + digit;
+    }
+    return 1;
+}
+
+static int read_extent(struct header *h, const struct header_string *key, unsigned depth,
+                       void *user)
+{
+    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
+    uint64_t count, *shapes;
+    int is_one;
+    (void)key;
+    if (!read_count(h, depth, &count, &is_one)) return 0;
+    e->shape_is_wrong |= !is_one;
+    if (e->t.rank++ >= LMC_MAX_RANK) return 1; /* refused when the entry ends */
+    shapes = (uint64_t *)header_grow(h, h->c->shapes, &h->shapes_room, h->n_shapes, sizeof *shapes);
+    if (!shapes) return 0;
+    h->c->shapes = shapes;
+    shapes[h->n_shapes++] = count;
+    return 1;
+}
+
+static int read_offset(struct header *h, const struct header_string *key, unsigned depth,
+                       void *user)
+{
+    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
+    uint64_t count;
+    int is_one;
+    (void)key;
+    if (!read_count(h, depth, &count, &is_one)) return 0;
+    e->offsets_are_wrong |= !is_one;
+    if (e->n_offsets < 2) e->offsets[e->n_offsets] = count;
+    e->n_offsets++;
+    return 1;
+}
+
+static int is_key(const struct header_string *key, const char *text)
+{
+    return key->size == strlen(text) && memcmp(key->text, text, key->size) == 0;
+}
+
+static int read_field(struct header *h, const struct header_string *key, unsigned depth, void *user)
+{
+    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
+    const int first = h->at < h->end ? *h->at : 0;
+    if (first == '"' && is_key(key, "dtype")) {
+        struct header_string dtype;
+        if (!read_string(h, &dtype)) return 0;
+        e->t.dtype = dtype.text;
+        e->dtype_size = dtype.size;
+        return 1;
+    }
+    if (first == '[' && is_key(key, "shape")) {
+        e->has_shape = 1;
+        return read_items(h, depth + 1, read_extent, user);
+    }
+    if (first == '[' && is_key(key, "data_offsets"))
+        return read_items(h, depth + 1, read_offset, user);
+    return skip_value(h, key, depth, NULL);
+}
+
+/* start: where the data begins, from which offsets count */
+static enum container_result check_entry(struct container *c, struct entry_of_tensor *e,
+                                         size_t name_size, uint64_t start)
+{
+    lmc_tensor *t = &e->t;
+    uint64_t bytes;
+    if (strlen(t->name) != name_size)
+        return container_bad(c, "tensor '%.100s...' has a zero byte in its name", t->name);
+    if (name_size > CONTAINER_MAX_NAME)
+        return container_bad(c, "a tensor has a name of more than %u bytes", CONTAINER_MAX_NAME);
+    if (!t->dtype || e->dtype_size < 1 || e->dtype_size > CONTAINER_MAX_DTYPE ||
+        strlen(t->dtype) != e->dtype_size)
+        return container_bad(c, "tensor '%.100s' has no dtype of 1 to %u characters", t->name,
+                             CONTAINER_MAX_DTYPE);
+    if (!e->has_shape) return container_bad(c, "tensor '%.100s' has no shape", t->name);
+    if (t->rank > LMC_MAX_RANK)
         return container_bad(c, "tensor '%.100s' has more than %d dimensions", t->name,
                              LMC_MAX_RANK);
-    for (size_t i = 0; i < rank; i++) {
-        const json_t *n = json_array_get(shape, i);
-        if (!json_is_integer(n) || json_integer_value(n) < 0)
-            return container_bad(c, "tensor '%.100s' has a shape that is not made of counts",
-                                 t->name);
-        room[i] = (uint64_t)json_integer_value(n);
-    }
-    t->rank = (unsigned)rank;
-    t->shape = room;
-    return CONTAINER_OK;
-}
-
-/* data_offsets are relative to the end of the header, at start. */
-static enum container_result safetensors_read_offsets(struct container *c, lmc_tensor *t,
-                                                      const json_t *offsets, uint64_t start)
-{
-    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
-        json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
+    if (e->shape_is_wrong)
+        return container_bad(c, "tensor '%.100s' has a shape that is not made of counts", t->name);
+    if (e->n_offsets != 2 || e->offsets_are_wrong || e->offsets[1] < e->offsets[0])
         return container_bad(c, "tensor '%.100s' has no valid data_offsets", t->name);
-    if ((uint64_t)json_integer_value(end) > CONTAINER_MAX_SIZE - start)
+    if (e->offsets[1] > CONTAINER_MAX_SIZE - start)
         return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
-    t->offset = start + (uint64_t)json_integer_value(begin);
-    t->size = (uint64_t)(json_integer_value(end) - json_integer_value(begin));
-    return CONTAINER_OK;
-}
-
-static enum container_result safetensors_read_tensor(struct container *c, lmc_tensor *t,
-                                                     const char *name, const json_t *entry,
-                                                     uint64_t start, uint64_t *room)
-{
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    enum container_result result;
-    uint64_t bytes;
-    memset(t, 0, sizeof *t);
-    t->name = name;
-    if (strlen(name) > CONTAINER_MAX_NAME)
-        return container_bad(c, "a tensor has a name of more than %u bytes", CONTAINER_MAX_NAME);
-    if (!dtype || strlen(dtype) < 1 || strlen(dtype) > CONTAINER_MAX_DTYPE)
-        return container_bad(c, "tensor '%.100s' has no dtype of 1 to %u characters", name,
-                             CONTAINER_MAX_DTYPE);
-    t->dtype = dtype;
-    result = safetensors_read_shape(c, t, json_object_get(entry, "shape"), room);
-    if (result == CONTAINER_OK)
-        result = safetensors_read_offsets(c, t, json_object_get(entry, "data_offsets"), start);
-    if (result == CONTAINER_OK && lmc_find_dtype(dtype) != LMC_AUTO &&
-        (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_find_dtype(dtype)), &bytes) ||
+    t->offset = start + e->offsets[0];
+    t->size = e->offsets[1] - e->offsets[0];
+    if (lmc_find_dtype(t->dtype) != LMC_AUTO &&
+        (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_find_dtype(t->dtype)),
+                                &bytes) ||
          bytes != t->size))
-        result = container_bad(
-            c, "tensor '%.100s' has a size that its dtype %s and its shape do not give", name,
-            dtype);
-    return result;
+        return container_bad(c,
+                             "tensor '%.100s' has a size that its dtype %s and its shape do not give",
+                             t->name, t->dtype);
+    return CONTAINER_OK;
 }
 
-static enum container_result safetensors_read_tensors(struct container *c, uint64_t start)
+static int read_tensor(struct header *h, const struct header_string *key, unsigned depth,
+                       void *user)
 {
-    size_t n_numbers = 0, n = 0;
-    const char *name;
-    json_t *entry;
-    json_object_foreach(c->json, name, entry) n_numbers +=
-        json_array_size(json_object_get(entry, "shape"));
-    if (json_object_size(c->json) > CONTAINER_MAX_TENSORS)
-        return container_bad(c, "it has more than 2^28 tensors");
-    c->tensors = (lmc_tensor *)malloc((json_object_size(c->json) + 1) * sizeof *c->tensors);
-    c->shapes = (uint64_t *)malloc((n_numbers + 1) * sizeof *c->shapes);
-    if (!c->tensors || !c->shapes) return CONTAINER_MEMORY;
-    n_numbers = 0;
-    json_object_foreach(c->json, name, entry)
-    {
-        enum container_result result;
-        if (strcmp(name, "__metadata__") == 0) continue;
-        result =
-            safetensors_read_tensor(c, &c->tensors[n], name, entry, start, c->shapes + n_numbers);
-        if (result != CONTAINER_OK) return result;
-        n_numbers += c->tensors[n++].rank;
+    struct container *c = h->c;
+    struct entry_of_tensor e;
+    lmc_tensor *tensors;
+    const size_t first_extent = h->n_shapes;
+    if (is_key(key, "__metadata__")) return skip_value(h, key, depth, user);
+    memset(&e, 0, sizeof e);
+    e.t.name = key->text;
+    if (h->at < h->end && *h->at == '{') {
+        if (!read_items(h, depth + 1, read_field, &e)) return 0;
+    } else if (!skip_value(h, key, depth, user)) return 0;
+    e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
+    h->result = check_entry(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
+    if (h->result != CONTAINER_OK) return 0;
+    tensors = (lmc_tensor *)header_grow(h, c->tensors, &h->tensors_room, c->n_tensors,
+                                        sizeof *tensors);
+    if (!tensors) return 0;
+    c->tensors = tensors;
+    tensors[c->n_tensors++] = e.t;
+    return 1;
+}
+
+/* json: the header, which begins with '{' */
+static enum container_result read_header(struct container *c, const unsigned char *json,
+                                         size_t size)
+{
+    struct header h;
+    size_t n_extents = 0;
+    memset(&h, 0, sizeof h);
+    h.c = c;
+    h.begin = h.at = json;
+    h.end = json + size;
+    h.strings = c->strings = (char *)malloc(size);
+    if (!c->strings) return CONTAINER_MEMORY;
+    if (read_items(&h, 1, read_tensor, NULL)) {
+        skip_space(&h);
+        if (h.at < h.end) header_wrong(&h, "something follows the object");
     }
-    c->n_tensors = n;
-    return CONTAINER_OK;
+    free(h.keys);
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        c->tensors[i].shape = c->shapes ? c->shapes + n_extents : NULL;
+        n_extents += c->tensors[i].rank;
+    }
+    return h.result;
 }
 
 enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
@@ -102,7 +432,6 @@ enum container_result container_parse_safetensors(struct container *c, const uns
 {
     uint64_t json_size = 0;
     enum container_result result;
-    json_error_t error;
     c->kind = CONTAINER_SAFETENSORS;
     if (size < 8) return container_more(c, 8, file_size);
     for (unsigned i = 0; i < 8; i++) json_size |= (uint64_t)data[i] << 8 * i;
@@ -110,20 +439,12 @@ enum container_result container_parse_safetensors(struct container *c, const uns
         return container_bad(
             c, "its safetensors header claims %llu bytes, more than the allowed 100000000",
             (unsigned long long)json_size);
-    if (size > 8 && data[8] != '{')
+    if (size > 8 && (json_size == 0 || data[8] != '{'))
         return container_bad(c, "its safetensors header does not begin with '{'");
     if (size < 8 + json_size) return container_more(c, 8 + json_size, file_size);
-    c->json = json_loadb((const char *)data + 8, (size_t)json_size, JSON_REJECT_DUPLICATES, &error);
-    if (!c->json)
-        return json_error_code(&error) == json_error_out_of_memory
-                   ? CONTAINER_MEMORY
-                   : container_bad(c,
-                                   "its safetensors header is no valid JSON (%.120s, at byte %d)",
-                                   error.text, error.position);
-    if (!json_is_object(c->json))
-        return container_bad(c, "its safetensors header is no JSON object");
+    if (json_size == 0) return container_bad(c, "its safetensors header is empty");
     c->end = 8 + json_size;
-    result = safetensors_read_tensors(c, 8 + json_size);
+    result = read_header(c, data + 8, (size_t)json_size);
     return result == CONTAINER_OK ? container_check_tensors(c, 8 + json_size, file_size, 0)
                                   : result;
 }

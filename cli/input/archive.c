@@ -25,13 +25,50 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
+#define KNOWN_FEATURES 5u /* bits of Incompatible (spec 4.2) */
+
+static uint64_t read_incompatible(const uint8_t *header)
+{
+    uint64_t bits = 0;
+    for (unsigned i = 8; i-- > 0;) bits = bits << 8 | header[16 + i];
+    return bits;
+}
+
+int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status)
+{
+    if (status == LMC_ERR_VERSION && header[0] == 0x8C)
+        return fail(CODE_ERROR, name,
+                    "is a file of a draft of the format, before 1.0: restore it with lmc 0.5, "
+                    "which reads it");
+    if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
+        return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
+                    header[8], header[9]);
+    if (status == LMC_ERR_UNSUPPORTED)
+        for (unsigned bit = KNOWN_FEATURES; bit < 64; bit++)
+            if (read_incompatible(header) >> bit & 1)
+                return fail(CODE_ERROR, name,
+                            "was written by a newer lmc and uses feature bit %u, which this one "
+                            "does not know: update lmc",
+                            bit);
+    return fail_status(name, status);
+}
+
+unsigned find_conformance(const struct archive *a, const char **name)
+{
+    static const char *const names[] = {"Direct", "Max", "Delta", "Own", "Quantised", "All"};
+    unsigned level = 0;
+    while (level < KNOWN_FEATURES && read_incompatible(a->header) >> level) level++;
+    *name = names[level];
+    return level;
+}
+
 int fail_archive(const struct archive *a, enum lmc_status status)
 {
     if (status == LMC_ERR_READ && a->error == 0) /* a base could not be read, and has said so */
         return a->o->bases->code;
     if (status == LMC_ERR_READ && a->error > 0)
         return fail_errno(a->name, a->error, "cannot read it");
-    return fail_status(a->name, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status);
+    return fail_snapshot(a->name, a->header, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status);
 }
 
 void close_archive(struct archive *a)
@@ -44,7 +81,6 @@ uint64_t archive_size(const struct archive *a) { return (uint64_t)a->st.st_size 
 
 int open_archive_file(struct archive *a, const char *path, const struct common *o)
 {
-    uint8_t header[LMC_FILE_HEADER_SIZE];
     off_t at;
     memset(a, 0, sizeof *a);
     a->o = o;
@@ -58,8 +94,8 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
     at = lseek(a->fd, 0, SEEK_CUR);
     if (at < 0) return fail_errno(a->name, errno, "cannot access it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
-    if (read_at(a->fd, a->start, header, sizeof header) == 0 &&
-        parse_header(header, sizeof header, a->wanted, &a->chain_depth) != 0)
+    if (read_at(a->fd, a->start, a->header, sizeof a->header) == 0 &&
+        parse_header(a->header, sizeof a->header, a->wanted, &a->chain_depth) != 0)
         a->chain_depth = 0; /* what is wrong with it is found again when it is read */
     return CODE_OK;
 }
@@ -75,11 +111,10 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct com
     return a->fd < 0 ? fail_errno(a->name, errno, "cannot open it") : CODE_OK;
 }
 
-int read_archive_index(struct archive *a, const lmc_base *base)
+enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     lmc_source source;
     lmc_reader_options options;
-    enum lmc_status status;
     lmc_free_reader(a->reader);
     a->reader = NULL;
     source.read_at = read_archive;
@@ -89,7 +124,12 @@ int read_archive_index(struct archive *a, const lmc_base *base)
     options.parallel = &a->o->parallel;
     options.base = base;
     options.lender = a->lender;
-    status = lmc_open_reader(&a->reader, &source, &options);
+    return lmc_open_reader(&a->reader, &source, &options);
+}
+
+int read_archive_index(struct archive *a, const lmc_base *base)
+{
+    const enum lmc_status status = try_archive_index(a, base);
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
 

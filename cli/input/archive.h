@@ -28,7 +28,8 @@ struct archive {
     struct stat st;
     lmc_reader *reader;
     lmc_reader *lender; /* or NULL: shares its buffers; of the base, if that is a snapshot */
-    uint8_t wanted[LMC_IDENTITY_SIZE]; /* the base, of a delta */
+    uint8_t header[LMC_FILE_HEADER_SIZE]; /* zeros: not read */
+    uint8_t wanted[LMC_IDENTITY_SIZE];    /* the base, of a delta */
     uint32_t chain_depth;
     uint64_t n_reads, n_bytes;
     int error; /* errno of a failed read; -1: the file ended */
@@ -49,6 +50,13 @@ uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uin
 /* Reports what the library has returned when it read the archive. */
 int fail_archive(const struct archive *a, enum lmc_status status);
 
+/* Reports a status of reading a snapshot with that header, zeros if it is not known: which lmc it
+ * needs, if it is not this one. */
+int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status);
+
+/* The conformance level that the snapshot needs (spec 1.3), and what the level is called. */
+unsigned find_conformance(const struct archive *a, const char **name);
+
 /* Frees the reader, too. */
 void close_archive(struct archive *a);
 
@@ -62,7 +70,8 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
  * anywhere. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
 
-/* base: NULL for one that is no delta, or that is only listed. */
+/* base: NULL for one that is no delta, or that is only listed. try_ reports nothing. */
+enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);
 int read_archive_index(struct archive *a, const lmc_base *base);
 
 /* Bytes of all files of the snapshot. */

@@ -54,7 +54,44 @@ static void forget_base_files(struct base *b)
     b->n_files = 0;
 }
 
-static int identify_base_file(struct base_file *f, struct source *s, const struct common *o)
+static int have_same_tensors(const lmc_file *a, const lmc_file *b)
+{
+    if (a->kind != b->kind || a->size != b->size || a->n_tensors != b->n_tensors) return 0;
+    for (size_t i = 0; i < a->n_tensors; i++)
+        if (a->tensors[i].offset != b->tensors[i].offset ||
+            strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
+            !is_same_kind(&a->tensors[i], &b->tensors[i]))
+            return 0;
+    return 1;
+}
+
+static struct base *next_view(const struct base *b, const struct base *view)
+{
+    return view == b ? b->views : view->next;
+}
+
+/* Takes the identities from another view of the base that finds the same tensors in the file. */
+static int take_known_identities(const struct base *b, struct base_file *f)
+{
+    for (const struct base *view = b; view; view = next_view(b, view))
+        for (size_t i = 0; i < view->n_files && view->state >= BASE_IDENTIFIED; i++) {
+            const struct base_file *known = &view->files[i];
+            if (strcmp(known->path, f->path) != 0) continue;
+            if (!same_state(&known->st, &f->st) || !have_same_tensors(&known->file, &f->file))
+                break;
+            free(f->tensors);
+            f->tensors = copy_tensors(known->tensors, known->file.n_tensors);
+            f->file = known->file;
+            f->file.path = f->path;
+            f->file.tensors = f->tensors;
+            return 1;
+        }
+    return 0;
+}
+
+/* b: the argument, some view of which the file belongs to; tensors: what is in it */
+static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
+                              const lmc_tensor *tensors, size_t n_tensors, const struct common *o)
 {
     lmc_stream stream;
     struct stat st;
@@ -62,9 +99,10 @@ static int identify_base_file(struct base_file *f, struct source *s, const struc
     f->st = s->st;
     f->file.kind = S_ISDIR(s->st.st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
     f->file.size = S_ISDIR(s->st.st_mode) ? 0 : s->size;
-    f->file.n_tensors = s->container.n_tensors;
-    f->file.tensors = f->tensors = copy_tensors(s->container.tensors, s->container.n_tensors);
+    f->file.n_tensors = n_tensors;
+    f->file.tensors = f->tensors = copy_tensors(tensors, n_tensors);
     container_free(&s->container);
+    if (take_known_identities(b, f)) return CODE_OK;
     stream.read = read_stream;
     stream.user = s;
     progress_start(s->name, s->size);
@@ -85,23 +123,23 @@ static int take_base_file(struct base *b, const char *path, const char *full, in
     int code = open_source(&s, full);
     s.is_named = is_named;
     if (code == CODE_OK && !S_ISDIR(s.st.st_mode)) code = identify_source(&s, o);
-    if (code == CODE_OK) code = identify_base_file(add_base_file(b, path, full), &s, o);
+    if (code == CODE_OK)
+        code = identify_base_file(b, add_base_file(b, path, full), &s, s.container.tensors,
+                                  s.container.n_tensors, o);
     close_source(&s);
     return code;
 }
 
-static int take_base_tree(struct base *b, const struct common *o)
+/* What a base of files consists of; a single file has the empty path. */
+static int list_base(struct listing *l, const struct base *b)
 {
-    struct listing l;
-    int code = list_sources(&l, b->name);
-    for (size_t i = 0; i < l.n && code == CODE_OK; i++)
-        if (is_stored(&l.entries[i], &l)) {
-            char *full = join_path(b->name, l.entries[i].path);
-            code = take_base_file(b, l.entries[i].path, full, 0, o);
-            free(full);
-        }
-    free_listing(&l);
-    return code;
+    struct stat st;
+    memset(l, 0, sizeof *l);
+    if (stat(b->name, &st) != 0)
+        return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name);
+    add_entry(l, "", 0)->size = (uint64_t)st.st_size;
+    return CODE_OK;
 }
 
 static const lmc_file *get_base_file(void *user, size_t number)
@@ -177,28 +215,174 @@ int open_base(struct base *b, const struct common *o)
     return CODE_OK;
 }
 
-int identify_base(struct base *b, const struct common *o)
+static int finish_base_of_files(struct base *b)
+{
+    b->source.n_files = b->n_files;
+    b->source.get_file = get_base_file;
+    b->source.read = read_base_file;
+    b->source.user = b;
+    if (lmc_identify_base(&b->source, b->identity, NULL) != LMC_OK) check_memory(NULL);
+    b->state = BASE_IDENTIFIED;
+    return CODE_OK;
+}
+
+/* is_strict: a file must be what its name says, otherwise it is plain bytes */
+static int identify_base_files(struct base *b, int is_strict, const struct common *o)
+{
+    struct listing l;
+    int code = list_base(&l, b);
+    forget_base_files(b); /* of an attempt for the input before this one */
+    for (size_t i = 0; i < l.n && code == CODE_OK; i++)
+        if (is_stored(&l.entries[i], &l)) {
+            char *full = join_path(b->name, l.entries[i].path);
+            code = take_base_file(b, l.entries[i].path, full,
+                                  is_strict && *l.entries[i].path == 0, o);
+            free(full);
+        }
+    free_listing(&l);
+    return code == CODE_OK ? finish_base_of_files(b) : code;
+}
+
+static int identify_base_as(struct base *b, int is_strict, const struct common *o)
 {
     int code = open_base(b, o);
-    struct stat st;
     if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
-    if (b->is_archive) {
-        code = read_archive_index(&b->archive, NULL);
-        if (code == CODE_OK) snapshot_identity(b->archive.reader, b->identity);
-    } else {
-        forget_base_files(b); /* of an attempt for the input before this one */
-        if (stat(b->name, &st) != 0)
-            return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
-        code = S_ISDIR(st.st_mode) ? take_base_tree(b, o) : take_base_file(b, "", b->name, 1, o);
-        b->source.n_files = b->n_files;
-        b->source.get_file = get_base_file;
-        b->source.read = read_base_file;
-        b->source.user = b;
-        if (code == CODE_OK && lmc_identify_base(&b->source, b->identity, NULL) != LMC_OK)
-            check_memory(NULL);
+    if (!b->is_archive) return identify_base_files(b, is_strict, o);
+    code = read_archive_index(&b->archive, NULL);
+    if (code != CODE_OK) return code;
+    snapshot_identity(b->archive.reader, b->identity);
+    b->state = BASE_IDENTIFIED;
+    return CODE_OK;
+}
+
+int identify_base(struct base *b, const struct common *o) { return identify_base_as(b, 1, o); }
+
+/* -- files by the tables of a delta -- */
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
+}
+
+/* The number of the first of the sorted files whose path is not less. */
+static size_t search_path(const lmc_file *const *files, size_t n, const char *path)
+{
+    size_t low = 0;
+    while (low < n) {
+        const size_t middle = low + (n - low) / 2;
+        if (strcmp(files[middle]->path, path) < 0) low = middle + 1;
+        else n = middle;
     }
-    if (code == CODE_OK) b->state = BASE_IDENTIFIED;
+    return low;
+}
+
+/* Whether the path is a directory that the snapshot has only as the parent of others. */
+static int is_only_parent(const lmc_file *const *files, size_t n, const char *path)
+{
+    char *below = join_path(path, "x");
+    size_t size = strlen(below) - 1, i;
+    int result;
+    below[size] = 0;
+    i = search_path(files, n, below);
+    result = i < n && strncmp(files[i]->path, below, size) == 0;
+    free(below);
+    return result;
+}
+
+/* The entries of the base, as files of the snapshot: found[i], or NULL for a mere parent. Returns
+ * whether the base fits. */
+static int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
+                         const lmc_file **found)
+{
+    size_t n_found = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const struct entry *e = &l->entries[i];
+        const size_t at = search_path(files, n, e->path);
+        found[i] = NULL;
+        if (!is_stored(e, l)) continue;
+        if (at < n && strcmp(files[at]->path, e->path) == 0) {
+            const int is_directory = files[at]->kind == LMC_FILE_DIRECTORY;
+            if (is_directory != e->is_directory || (!is_directory && files[at]->size != e->size))
+                return 0;
+            found[i] = files[at];
+            n_found++;
+        } else if (!e->is_directory || !is_only_parent(files, n, e->path)) return 0;
+    }
+    return n_found == n;
+}
+
+/* Takes the tensors of the files as found says, and identifies them. */
+static int take_view(struct base *view, const struct base *b, const struct listing *l,
+                     const lmc_file *const *found, const struct common *o)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
+        struct source s;
+        char *full;
+        if (!found[i]) continue;
+        full = join_path(b->name, l->entries[i].path);
+        code = open_source(&s, full);
+        if (code == CODE_OK && !S_ISDIR(s.st.st_mode) && s.size != found[i]->size)
+            code = fail_changed(full);
+        if (code == CODE_OK)
+            code = identify_base_file(b, add_base_file(view, found[i]->path, full), &s,
+                                      found[i]->tensors, found[i]->n_tensors, o);
+        close_source(&s);
+        free(full);
+    }
+    return code == CODE_OK ? finish_base_of_files(view) : code;
+}
+
+static void free_view(struct base *view)
+{
+    forget_base_files(view);
+    free(view->files);
+    free(view);
+}
+
+static int make_view(struct base *b, const lmc_reader *reader, const struct common *o)
+{
+    struct listing l;
+    const size_t n = snapshot_info(reader).n_files;
+    const lmc_file **files, **found;
+    struct base *view = NULL;
+    int code = list_base(&l, b);
+    files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
+    found = files + n;
+    for (size_t i = 0; i < n; i++) files[i] = lmc_get_file(reader, i);
+    qsort((void *)files, n, sizeof *files, compare_paths);
+    if (code == CODE_OK && match_entries(&l, files, n, found)) {
+        view = (struct base *)resize(NULL, 1, sizeof *view);
+        memset(view, 0, sizeof *view);
+        view->name = b->name;
+        view->all = b->all;
+        code = take_view(view, b, &l, found, o);
+    }
+    if (view && code == CODE_OK) {
+        view->next = b->views;
+        b->views = view;
+    } else if (view) free_view(view);
+    free((void *)files);
+    free_listing(&l);
     return code;
+}
+
+/* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
+ * of spec 9.4, and for what was looked at before the second, too. */
+static struct base *find_view(struct base *b, struct archive *delta, const struct common *o,
+                              int *code)
+{
+    for (int attempt = 0; attempt < 2; attempt++) {
+        for (struct base *view = b; view; view = next_view(b, view))
+            if (view->state >= BASE_IDENTIFIED &&
+                memcmp(view->identity, delta->wanted, LMC_IDENTITY_SIZE) == 0)
+                return view;
+        if (attempt == 1 || delta->fd < 0) break;
+        if (!delta->reader && try_archive_index(delta, NULL) != LMC_OK) break;
+        *code = make_view(b, delta->reader, o);
+        if (*code != CODE_OK) break;
+    }
+    return NULL;
 }
 
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
@@ -218,7 +402,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
                 size ? list : "; name it with --base");
 }
 
-struct base *find_base(const uint8_t *wanted, const struct common *o, int *code)
+struct base *find_base(struct archive *delta, const struct common *o, int *code)
 {
     enum { WHOLE_ARCHIVES, FILES, DELTAS, KINDS };
     struct base *visited = NULL;
@@ -232,9 +416,13 @@ struct base *find_base(const uint8_t *wanted, const struct common *o, int *code)
                          : b->archive.chain_depth == 0 ? WHOLE_ARCHIVES
                                                        : DELTAS))
                 continue;
-            *code = identify_base(b, o);
+            if (kind == FILES) {
+                struct base *view = find_view(b, delta, o, code);
+                if (view || *code != CODE_OK) return view;
+            }
+            *code = identify_base_as(b, 0, o);
             if (*code != CODE_OK) return NULL;
-            if (memcmp(b->identity, wanted, LMC_IDENTITY_SIZE) != 0) continue;
+            if (memcmp(b->identity, delta->wanted, LMC_IDENTITY_SIZE) != 0) continue;
             if (!b->is_visited) return b;
             visited = b;
         }
@@ -249,7 +437,7 @@ static int find_link(struct archive *a, struct base **base, const struct common 
     *base = NULL;
     o->bases->code = CODE_OK;
     if (a->chain_depth == 0) return CODE_OK;
-    b = find_base(a->wanted, o, &code);
+    b = find_base(a, o, &code);
     if (code == CODE_OK && !b) {
         char *made_with = NULL;
         if (a->fd >= 0 && !a->reader) code = read_archive_index(a, NULL);
@@ -323,6 +511,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
     *base = NULL;
     if (code != CODE_OK) return code;
+    memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
     memset(&a, 0, sizeof a);
     a.fd = -1;
     if (S_ISREG(s->st.st_mode)) /* then it can tell more */
@@ -349,8 +538,11 @@ void add_base(struct bases *bases, const char *name)
 int check_bases(const struct common *o)
 {
     int code = CODE_OK;
-    for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
-        code = check_base(&o->bases->list[i]);
+    for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++) {
+        const struct base *b = &o->bases->list[i];
+        for (const struct base *view = b; view && code == CODE_OK; view = next_view(b, view))
+            code = check_base(view);
+    }
     return code;
 }
 
@@ -358,9 +550,13 @@ void free_bases(struct bases *bases)
 {
     for (size_t i = 0; i < bases->n; i++) {
         struct base *b = &bases->list[i];
+        while (b->views) {
+            struct base *view = b->views;
+            b->views = view->next;
+            free_view(view);
+        }
         forget_base_files(b);
         free(b->files);
-        close_opened(&b->opened);
         if (b->is_archive) close_archive(&b->archive);
     }
     free(bases->list);

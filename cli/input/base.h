@@ -3,7 +3,9 @@
  *
  * A base is a snapshot, or a file or a directory that is looked at just as for compressing, so that
  * its identity is that of the snapshot it would become. Its tensors are read where they are wanted.
- * A snapshot that is a delta itself has a base of its own among the arguments.
+ * A snapshot that is a delta itself has a base of its own among the arguments. To restore a delta,
+ * files are first looked at by the delta's own tables (spec 9.4), whatever they are: that needs no
+ * parser. Bytes are hashed again only where the two ways find other tensors in a file.
  *
  * A base passes through these states, each when it is first needed:
  *
@@ -95,6 +97,8 @@ struct base {
     lmc_base by_reader;      /* of an archive: what source asks */
     struct base_file *files; /* otherwise */
     size_t n_files, room;
+    /* The same files by the tables of deltas, identified: a list. */
+    struct base *views, *next;
     struct opened opened; /* one of them */
 };
 
@@ -112,12 +116,12 @@ int identify_base(struct base *b, const struct common *o);
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o);
 
-/* The base of that identity among the arguments; NULL: there is none, or *code says what was
- * reported. They are looked at in the order of what that costs: whole snapshots, whose index tells
+/* The base of the delta among the arguments; NULL: there is none, or *code says what was
+ * reported. An open delta may get a reader by this. They are looked at in the order of what that costs: whole snapshots, whose index tells
  * their identity; files, all bytes of which must be read; deltas, which need a base themselves. A
  * delta whose own base is being looked for is no use, but if there is no other, it is returned for
  * prepare_base() to tell that the bases form a loop. */
-struct base *find_base(const uint8_t *wanted, const struct common *o, int *code);
+struct base *find_base(struct archive *delta, const struct common *o, int *code);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */
 int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o);

@@ -69,5 +69,5 @@ int fail_restore(const struct source *s, enum lmc_status status, const struct co
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
         return o->bases->code;
-    return fail_status(s->name, status);
+    return fail_snapshot(s->name, s->header, status);
 }

@@ -100,6 +100,10 @@ int fail_status(const char *name, enum lmc_status status)
         status == LMC_ERR_CHECKSUM)
         code = CODE_CORRUPT;
     if (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
+    if (status == LMC_ERR_UNSUPPORTED)
+        return fail(code, name,
+                    "was written by a newer lmc and uses what this one does not know: update lmc "
+                    "('lmc dump' names what it is)");
     return fail(code, name, "%s", lmc_status_text(status));
 }
 

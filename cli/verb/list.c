@@ -134,6 +134,12 @@ static void print_archive(const struct archive *a, const struct common *o)
         printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy,
                n_lossy == 1 ? "" : "s");
     printf("\n  identity %s\n", identity);
+    if (o->verbosity >= 2) {
+        const char *name;
+        const unsigned level = find_conformance(a, &name);
+        printf("  format   %u.%u, for decoders of level %u (%s) and above\n", a->header[8],
+               a->header[9], level, name);
+    }
     if (a->chain_depth) {
         char *name = copy_metadata(a, BASE_KEY);
         format_identity(identity, a->wanted);
@@ -220,6 +226,8 @@ static void print_json(const struct archive *a)
            *files = (json_t *)check_memory(json_array());
     uint8_t bytes[LMC_IDENTITY_SIZE];
     uint64_t size = 0, n_lossy = 0;
+    char format[16];
+    const char *name;
     json_t *record = load_record(a);
     snapshot_identity(a->reader, bytes);
     for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) {
@@ -231,6 +239,9 @@ static void print_json(const struct archive *a)
     set_json_identity(object, "identity", bytes);
     if (a->chain_depth) set_json_identity(object, "base_identity", a->wanted);
     set_json_number(object, "chain_depth", a->chain_depth);
+    snprintf(format, sizeof format, "%u.%u", a->header[8], a->header[9]);
+    set_json_text(object, "format", format);
+    set_json_number(object, "level", find_conformance(a, &name));
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n_lossy);

@@ -288,7 +288,7 @@ static int check_links(struct base *deltas, size_t n, const struct common *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < n && code == CODE_OK; i++)
-        if (!find_base(deltas[i].archive.wanted, o, &code) && code == CODE_OK) {
+        if (!find_base(&deltas[i].archive, o, &code) && code == CODE_OK) {
             char *made_with = copy_metadata(&deltas[i].archive, BASE_KEY);
             code = fail_base(deltas[i].name, deltas[i].archive.wanted, made_with, o);
             free(made_with);

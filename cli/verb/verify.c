@@ -184,10 +184,13 @@ static void place_all(struct verification *v)
         if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, &v->nodes[i]);
     for (size_t i = 0; i < v->n && code == CODE_OK && v->o->bases->n; i++) {
         struct node *node = &v->nodes[i];
-        struct base *b;
+        struct archive a;
+        struct base *b = NULL;
         if (!node->is_readable || node->is_placed) continue;
-        b = find_base(node->wanted, v->o, &code);
-        if (b) code = prepare_base(b, v->o);
+        code = open_archive_file(&a, node->name, v->o);
+        if (code == CODE_OK) b = find_base(&a, v->o, &code);
+        close_archive(&a);
+        if (b && code == CODE_OK) code = prepare_base(b, v->o);
         if (b && code == CODE_OK) {
             node->base = &b->source;
             place_tree(v, node);

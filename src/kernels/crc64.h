@@ -9,7 +9,7 @@
 
 #ifndef LMC_NO_SNAPSHOT
 /*
- * CRC-64/NVME (spec 9.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
+ * CRC-64/NVME (spec 2.1): crc64(crc, p, size) continues from the CRC of what stands before, 0 at
  * the start. The kernels of all tiers give the same.
  *
  * All is as with CRC-32C (crc32c.h): a remainder of polynomials over GF(2), reflected, so that bit

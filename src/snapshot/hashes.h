@@ -8,7 +8,7 @@
 #include "snapshot/files.h"
 #include "snapshot/index_entries.h"
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.3, "hash"): good against
+/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
  * forgers, as identities are not. It takes several times as long as all else, so it is done only if
  * the caller asks.
  *

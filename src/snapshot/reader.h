@@ -61,6 +61,8 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
+    /* the end of the source, while it is opened; else empty */
+    lmc__buffer tail;
     /* bytes of stream window_stream from window_start on */
     lmc__buffer window;
     size_t window_stream;
@@ -98,14 +100,27 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&r->window, alloc_user);
+    visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
 
-/* All of it. The callback is not called for no bytes. */
+/* Bytes of the file's end that are read at first: in one request, for a source that is far away.
+ * They hold the index of about a thousand tensors. */
+#define LMC__TAIL_SIZE ((size_t)64 << 10)
+
+/* All of it. What is in the tail comes from there. The callback is not called for no
+ * bytes. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
+    const uint64_t tail_at = r->source.size - r->tail.size;
+    if (r->tail.size != 0 && offset <= r->source.size && size <= r->source.size - offset &&
+        offset + size > tail_at) {
+        const size_t n = (size_t)lmc__min64(size, offset + size - tail_at);
+        memcpy((uint8_t *)dst + size - n, r->tail.data + (size_t)(offset + size - n - tail_at), n);
+        size -= n;
+    }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
@@ -153,23 +168,38 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Header, trailer, index: three reads. The trailer's size of the file must be that of the source,
- * and header, index and trailer must leave nothing out: what lies between them the index accounts
- * for. */
+/* Reads header and checks it, and that the base is the one that it names. */
+LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
+{
+    const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
+    LMC__TRY(lmc__read_at(r, 0, header, size));
+    if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
+    LMC__TRY(lmc__check_header(header, r->coder->wave.k));
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* One read: the tail, which has the trailer, mostly the index, and in that a copy of the header. A
+ * second one for what of a large index lies before it. The header itself is read where it is in the
+ * tail, or where the file does not end as LMC files do, so that it tells what else it may be.
+ *
+ * The trailer's size of the file must be that of the source, and header, index and trailer must
+ * leave nothing out: what lies between them the index accounts for. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
+    const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
-    const size_t header_size = (size_t)lmc__min64(total, LMC__HEADER_SIZE);
     uint64_t index_at, index_size, offset;
     lmc__section section;
+    int has_header;
 
-    LMC__TRY(lmc__read_at(r, 0, header, header_size));
-    if (header_size < LMC__HEADER_SIZE) return lmc__short_header(header, header_size);
-    LMC__TRY(lmc__check_header(header, k));
-    lmc__keep_header(r, header);
-    if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, header));
+    LMC__TRY(lmc__reserve(&r->tail, tail_size));
+    LMC__TRY(lmc__read_at(r, total - tail_size, r->tail.data, tail_size));
+    r->tail.size = tail_size;
+    has_header = tail_size == total || memcmp(r->tail.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
@@ -184,9 +214,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__CHECK(lmc__is_kind(&section, "INDX") && section.number == 0 &&
                    section.size == index_size - LMC__SECTION_HEADER_SIZE,
                LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__parse_index(&r->tables, k, header, total, &r->coder->in[0], &offset));
+    LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
+                              &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    if (!has_header) {
+        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
+        lmc__keep_header(r, copy);
+        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
+    }
     LMC__TRY(lmc__check_runs(r));
+    lmc__free_buffer(&r->tail);
     r->is_complete = 1;
     return LMC_OK;
 }

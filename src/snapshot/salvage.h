@@ -16,7 +16,7 @@
 #include "snapshot/reader.h"
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec 16). A reader, as others, whose tables come from
+/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come from
  * what was found:
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index

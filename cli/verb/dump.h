@@ -1,0 +1,14 @@
+/* dump.h - lmc dump: every field of a snapshot, where it stands and what it says
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_DUMP_H
+#define LMC_CLI_DUMP_H
+
+#include "../sys/platform.h"
+
+#include "../input/common.h"
+
+/* Prints the snapshot at path, "-": standard input. Verbose: also the structure of large blocks. */
+int dump_file(const char *path, const struct common *o);
+
+#endif

@@ -1,0 +1,3 @@
+module lmc0
+
+go 1.19
