@@ -23807,8 +23807,8 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
 
 #ifndef LMC_NO_SALVAGE
 
-/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come from
- * what was found:
+/* Salvage: what is intact in a damaged file (spec, annex C). A reader, as others, whose tables come
+ * from what was found:
  *
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
  *     salvage_place.h   says which bytes of which file each block is; fills the tables

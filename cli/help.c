@@ -33,10 +33,12 @@ static const struct topic topics[] = {
          "  lmc verify FILE...     check whole chains, each link once\n"
          "  lmc salvage FILE.lmc   recover what is intact in a damaged or truncated\n"
          "                         snapshot, and say what is lost\n"
+         "  lmc dump FILE.lmc      every field of the file, and what it says\n"
          "  lmc series DIR VERB    a directory of snapshots kept as deltas: add, list,\n"
          "                         restore, prune, gc, watch, ...\n"
          "  lmc help TOPIC         formats, directories, quant, deltas, chains, apply,\n"
-         "                         series, salvage, cat, diff, stats, pipes, memory, exit\n"
+         "                         series, salvage, dump, cat, diff, stats, pipes, memory,\n"
+         "                         exit\n"
          "\n"
          "  -z, --compress         compress (default)\n"
          "  -d, --decompress       restore\n"
@@ -344,6 +346,22 @@ static const struct topic topics[] = {
             "          bytes of their width: view() them\n"
             "--file    the file of the snapshot that holds the tensor, where several have one\n"
             "          of that name\n"},
+    {"dump", "  lmc dump [-v] FILE.lmc\n"
+             "\n"
+             "Prints the file field by field, from front to back: offset, bytes, name and\n"
+             "value, as the worked examples of the specification are printed. It needs no\n"
+             "base, decodes no content and holds no more than one block.\n"
+             "\n"
+             "What a block is made of, its planes, trees, nodes and masks, is printed for\n"
+             "payloads of up to 1024 bytes; -v: for all. More than 1024 bytes in a row are\n"
+             "only counted. The classes of a block that has several are not taken apart,\n"
+             "because their sizes follow from the base.\n"
+             "\n"
+             "A line with !! says what is wrong at that offset, or what is of a newer version;\n"
+             "it goes on as far as it can tell what comes. It checks the CRCs of headers and\n"
+             "bodies, and what it needs to find its way; -t checks everything. The exit code\n"
+             "is 3 if the first of these lines says that the file is damaged, and 1 if it\n"
+             "says that the file needs a newer lmc.\n"},
     {"pipes", "  producer | lmc > x.lmc         lmc -dc x.lmc | consumer\n"
               "\n"
               "A pipe has no length, but a safetensors or .npy header at its beginning tells\n"
@@ -367,8 +385,8 @@ static const struct topic topics[] = {
                "pieces of 16 MiB; stats the index of each .lmc file and 2 MiB.\n"},
     {"exit", "  0  all went well\n"
              "  1  an error: a file that cannot be read or written, exists already, ...; also\n"
-             "     another version of the format: lmc 0.5 reads drafts (format 0.4 and before),\n"
-             "     a newer lmc what came later\n"
+             "     a file that was written by a newer lmc, or in a draft of the format: it is\n"
+             "     not damaged, but this lmc cannot read it\n"
              "  2  wrong usage\n"
              "  3  corrupt data: a snapshot is damaged, cut short or no snapshot at all\n"
              "  4  the base of a delta is missing or is the wrong one\n"
@@ -392,6 +410,6 @@ int print_help(const char *name)
         }
     return fail(CODE_USAGE, NULL,
                 "no help on '%s'; topics: formats, directories, quant, deltas, chains, apply, "
-                "series, salvage, cat, diff, stats, pipes, memory, exit",
+                "series, salvage, dump, cat, diff, stats, pipes, memory, exit",
                 name);
 }

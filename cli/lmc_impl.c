@@ -1,5 +1,8 @@
 /* lmc_impl.c - the one file of the program that implements lmc.h: it takes the time, and is
  * compiled once SPDX-License-Identifier: MIT
  */
+#include "sys/platform.h"
+
+#define LMC_PTHREADS
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"

@@ -3,7 +3,7 @@
  *
  * The rooms, from the bottom up; a file includes only its own room and those below it:
  *
- *   sys/     the system: messages, memory, threads, descriptors, outputs
+ *   sys/     the system: messages, memory, descriptors, outputs
  *   format/  bytes and texts in memory: containers of tensors, JSON, hexadecimal digits
  *   input/   what is read: files and pipes, snapshots, bases
  *   choose/  what becomes of each tensor: rules, twins, quantizers
@@ -17,6 +17,7 @@
  * (attributes.c), what runs when memory is out (memory.c). There is no other state outside of the
  * stack and the heap.
  */
+#define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
 
 #include <errno.h>
@@ -35,7 +36,6 @@
 #include "sys/attributes.h"
 #include "sys/memory.h"
 #include "sys/names.h"
-#include "sys/pool.h"
 #include "sys/progress.h"
 #include "sys/report.h"
 #include "sys/temporary.h"
@@ -205,19 +205,18 @@ static void allow_many_files(void)
 
 static int run(struct arguments *a)
 {
-    struct pool pool;
+    lmc_pool *pool;
     int code;
     read_umask();
     allow_many_files();
     watch_signals();
     progress_enable(a->progress < 0 ? a->common.verbosity > 0 && isatty(STDERR_FILENO)
                                     : a->progress);
-    a->common.parallel.n_workers = pool_open(&pool, count_threads(a->n_threads));
-    a->common.parallel.run = pool_run;
-    a->common.parallel.user = &pool;
+    if (lmc_pool_open(&pool, count_threads(a->n_threads), NULL) != LMC_OK) check_memory(NULL);
+    a->common.parallel = *lmc_pool_parallel(pool);
     code = run_verb(a);
     progress_clear();
-    pool_close(&pool);
+    lmc_pool_free(pool);
     a->common.parallel.user = NULL;
     return code;
 }

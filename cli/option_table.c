@@ -147,8 +147,8 @@ static int take_version(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
-    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR, LMC_FORMAT_MINOR,
-           lmc_tier_name(lmc_get_tier()));
+    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR,
+           LMC_FORMAT_MINOR, lmc_tier_name(lmc_get_tier()));
     return CODE_OK;
 }
 

@@ -195,8 +195,8 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
     LMC__TRY(lmc__index_section(&r->index, (size_t)(head - file), head, body, body_size));
     r->n_runs++;
     for (block = 0; block < run.n_blocks; block++) {
-        const size_t taken = repair_block(r, &run, block, file + *at, size - *at,
-                                          lmc__block_size_at(&run, block));
+        const size_t taken =
+            repair_block(r, &run, block, file + *at, size - *at, lmc__block_size_at(&run, block));
         LMC__CHECK(taken, LMC_ERR_CORRUPT);
         LMC__TRY(lmc__index_block(&r->index, taken, file + *at));
         *at += taken;
@@ -240,8 +240,7 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
             const int is_run = memcmp(head, "RUN ", 4) == 0;
             seal_section(head, is_run ? r->n_runs : (uint32_t)r->listing.n_streams, body_size,
                          r->k);
-            if (is_run)
-                status = repair_run(r, file, size, head, body, (size_t)body_size, &at);
+            if (is_run) status = repair_run(r, file, size, head, body, (size_t)body_size, &at);
             else if (memcmp(head, "FILE", 4) == 0)
                 status = repair_files(r, (size_t)(head - file), head, body, (size_t)body_size);
             else return 0;
@@ -345,8 +344,7 @@ static uint64_t repair_blocks(const uint8_t *body, size_t size, const uint8_t *b
     c.end = body + size;
     if (lmc__get_run(&c, &run) != LMC_OK || run.n_blocks > left / LMC__BLOCK_ENTRY_SIZE) return 0;
     *encoded = 0;
-    for (i = 0; i < run.n_blocks; i++)
-        *encoded += lmc__load32(blocks + LMC__BLOCK_ENTRY_SIZE * i);
+    for (i = 0; i < run.n_blocks; i++) *encoded += lmc__load32(blocks + LMC__BLOCK_ENTRY_SIZE * i);
     return LMC__BLOCK_ENTRY_SIZE * run.n_blocks;
 }
 

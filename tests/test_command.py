@@ -1456,6 +1456,59 @@ def moved(data, size, share, seed=1):
     return words.tobytes()
 
 
+class Dump(Case):
+    def vector(self, kind, name):
+        return os.path.join(ROOT, "spec", "vectors", kind, name + ".lmc")
+
+    def test_worked_examples(self):
+        """As the specification prints them, section 14, byte for byte."""
+        with open(os.path.join(ROOT, "spec", "lmc-format.md"), encoding="utf-8") as f:
+            page = f.read()
+        for name in ("stored", "tree", "delta", "quantised", "text", "gaps"):
+            path = self.vector("valid", "example_" + name)
+            text = self.lmc("dump", path).stdout.decode()
+            self.assertEqual(text, self.lmc("dump", "-v", path).stdout.decode())
+            self.assertIn("".join("    " + line + "\n" for line in text.splitlines()), page, name)
+            with open(path, "rb") as f:
+                self.assertEqual(self.lmc("dump", "-", stdin=f.read()).stdout.decode(), text)
+
+    def test_vectors(self):
+        """Good files have no line that says !!; bad ones are told as far as a dump looks, in all bytes."""
+        names = [name[:-4] for name in sorted(os.listdir(os.path.join(ROOT, "spec", "vectors", "valid"))) if name.endswith(".lmc")]
+        for name in names[::10] + [name for name in names if name.startswith(("mask", "joint"))][::3]:
+            self.assertNotIn(b"!!", self.lmc("dump", "-v", self.vector("valid", name)).stdout, name)
+        for name, code, says in (("header_crc", 3, "at byte 76: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
+                                 ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0080", 3, "the file ends here"),
+                                 ("no_lmc_file", 3, "this is no LMC file"), ("magic_of_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
+                                 ("incompatible_bit_5", 1, "Incompatible bit 5 is unknown: of a newer version"), ("records_critical_run", 1, "extension Tag"),
+                                 ("mask_mode_65", 3, "Mode of the mask is unknown"), ("sparse_padding", 3, "unused bits")):
+            p = self.lmc("dump", self.vector("invalid", name), code=code, says=says)
+            self.assertIn(b"  !! ", p.stdout, name)
+
+    def test_large_blocks_are_counted(self):
+        self.write("x.bin", bf16(200000))
+        self.lmc("--dtype", "BF16", "x.bin")
+        short, full = (self.lmc("dump", *args, "x.bin.lmc").stdout.decode() for args in ([], ["-v"]))
+        self.assertIn(" bytes) ", short)
+        self.assertIn("the payload\n", short)
+        self.assertNotIn("plane 1: Mode", short)
+        self.assertIn("plane 1: Mode", full)
+        self.assertIn("Node(0, -, ", full)
+        self.assertLess(len(full), 200000)
+        self.assertEqual(full.splitlines()[-1].split()[-1], "End_Magic")
+
+    def test_every_cut_and_flip(self):
+        with open(self.vector("valid", "example_gaps"), "rb") as f:
+            good = f.read()
+        for size in range(0, len(good), 7):
+            self.assertEqual(self.run_on(good[:size]), 3, size)
+        for at in range(0, len(good), 5):
+            self.assertIn(self.run_on(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1:]), (0, 1, 3), at)
+
+    def run_on(self, data):
+        return subprocess.run([LMC, "dump", "-v", "-"], input=data, capture_output=True, timeout=60).returncode
+
+
 class Bases(Case):
     """The base is a directory of two shards, the new snapshot has its tensors in one file and in another order."""
     def setUp(self):

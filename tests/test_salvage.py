@@ -14,28 +14,89 @@ from test_command import LMC, Case, main, bf16, f32, halved, moved, safetensors
 BLOCK_HEADER = 24
 
 
+class Fields:
+    """Takes fields from the front of a body (spec 5)."""
+
+    def __init__(self, data, at):
+        self.data, self.at = data, at
+
+    def number(self, size):
+        self.at += size
+        return int.from_bytes(self.data[self.at - size:self.at], "little")
+
+    def varint(self):
+        value, shift = 0, 0
+        while True:
+            byte = self.number(1)
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    def skip(self, size):
+        self.at += size
+
+
+def files_of(data, at):
+    """The files of a FILE body: [(is of unknown size, number of tensors)]."""
+    f, files = Fields(data, at), []
+    for _ in range(f.varint()):
+        form, n_tensors = f.number(1), 0
+        f.skip(1)
+        f.skip(f.varint())
+        if not form & 9:
+            f.varint()
+        if form & 2:
+            f.varint()
+        if form & 4:
+            f.skip(12)
+        if not form & 9:
+            n_tensors = f.varint()
+        for _ in range(n_tensors):
+            tensor, dtype = f.number(1), 1
+            if f.varint():
+                f.skip(2)
+            f.skip(f.varint())
+            if tensor & 2:
+                f.varint()
+            if not tensor & 1:
+                dtype = f.number(1)
+                if not dtype:
+                    f.skip(f.number(1))
+                for _ in range(f.number(1)):
+                    f.varint()
+                if not dtype:
+                    f.varint()
+            if tensor & 4:
+                f.skip(6)
+        files.append((bool(form & 8), n_tensors))
+    return files
+
+
 def layout(data):
     """The sections and blocks of an intact snapshot, from its index: [(kind, number, at, size)], [(run, block, at, size)]."""
     index, = struct.unpack("<Q", data[-40:-32])
-    p = index + 24
-    n = sum(struct.unpack("<II", data[p:p + 8]))
-    p += 48
+    p = index + 24 + 80
+    n, = struct.unpack("<I", data[p:p + 4])
+    p += 40
     sections, blocks = [], []
     for _ in range(n):
         at, kind, number, size = struct.unpack("<Q4sIQ", data[p:p + 24])
         body = p + 32
         sections.append((kind, number, at, 24 + size))
         if kind == b"FILE":
-            n_tensors, = struct.unpack("<I", data[body + 32:body + 36])
-            p = body + size + 16 + 32 * max(1, n_tensors)
-        else:
-            run_size, log2 = struct.unpack("<QB", data[body:body + 9])
+            p = body + size + sum(8 * unknown + 4 + 32 * max(1, n_tensors) for unknown, n_tensors in files_of(data, body))
+        elif kind == b"RUN ":
+            f = Fields(data, body)
+            run_size, log2 = f.varint(), f.number(1)
             p, at = body + size, at + 24 + size
             for block in range((run_size + (1 << log2) - 1) >> log2):
                 encoded, = struct.unpack("<I", data[p:p + 4])
                 blocks.append((number, block, at, encoded))
                 at += encoded
                 p += 8
+        else:
+            p = body
     return sections, blocks, index
 
 

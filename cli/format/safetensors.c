@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rule of spec 9.4, exactly: it decides what the items of a base are, so every decoder must come
- * to the same answer. That is why the JSON is read here: libraries differ in what they let pass,
- * above all in numbers, depths and zero characters. One pass, no tree; what is taken are the
+ * The rule of spec 9.4, exactly: it decides what the items of a base are, so every decoder must
+ * come to the same answer. That is why the JSON is read here: libraries differ in what they let
+ * pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken are the
  * members that matter, all others are only checked.
  */
 #include "safetensors.h"
@@ -40,8 +40,9 @@ struct header {
 static int header_wrong(struct header *h, const char *what)
 {
     if (h->result == CONTAINER_OK)
-        h->result = container_bad(h->c, "its safetensors header is no valid JSON (%s, at byte %llu)",
-                                  what, (unsigned long long)(h->at - h->begin));
+        h->result =
+            container_bad(h->c, "its safetensors header is no valid JSON (%s, at byte %llu)", what,
+                          (unsigned long long)(h->at - h->begin));
     return 0;
 }
 
@@ -80,7 +81,8 @@ static int read_hex(struct header *h, unsigned *unit)
     for (int i = 0; i < 4; i++) {
         const unsigned byte = *h->at++;
         if (byte >= '0' && byte <= '9') *unit = *unit * 16 + byte - '0';
-        else if ((byte | 32) >= 'a' && (byte | 32) <= 'f') *unit = *unit * 16 + (byte | 32) - 'a' + 10;
+        else if ((byte | 32) >= 'a' && (byte | 32) <= 'f')
+            *unit = *unit * 16 + (byte | 32) - 'a' + 10;
         else return 0;
     }
     return 1;
@@ -88,7 +90,10 @@ static int read_hex(struct header *h, unsigned *unit)
 
 static void put_utf8(struct header *h, unsigned character)
 {
-    const unsigned more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    const unsigned more = character < 0x80      ? 0
+                          : character < 0x800   ? 1
+                          : character < 0x10000 ? 2
+                                                : 3;
     static const unsigned char marks[4] = {0, 0xC0, 0xE0, 0xF0};
     *h->strings++ = (char)(marks[more] | character >> 6 * more);
     for (unsigned i = more; i > 0; i--)
@@ -373,9 +378,9 @@ static enum container_result check_entry(struct container *c, struct entry_of_te
         (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_find_dtype(t->dtype)),
                                 &bytes) ||
          bytes != t->size))
-        return container_bad(c,
-                             "tensor '%.100s' has a size that its dtype %s and its shape do not give",
-                             t->name, t->dtype);
+        return container_bad(
+            c, "tensor '%.100s' has a size that its dtype %s and its shape do not give", t->name,
+            t->dtype);
     return CONTAINER_OK;
 }
 
@@ -395,8 +400,8 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
     e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
     h->result = check_entry(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
     if (h->result != CONTAINER_OK) return 0;
-    tensors = (lmc_tensor *)header_grow(h, c->tensors, &h->tensors_room, c->n_tensors,
-                                        sizeof *tensors);
+    tensors =
+        (lmc_tensor *)header_grow(h, c->tensors, &h->tensors_room, c->n_tensors, sizeof *tensors);
     if (!tensors) return 0;
     c->tensors = tensors;
     tensors[c->n_tensors++] = e.t;

@@ -235,8 +235,8 @@ static int identify_base_files(struct base *b, int is_strict, const struct commo
     for (size_t i = 0; i < l.n && code == CODE_OK; i++)
         if (is_stored(&l.entries[i], &l)) {
             char *full = join_path(b->name, l.entries[i].path);
-            code = take_base_file(b, l.entries[i].path, full,
-                                  is_strict && *l.entries[i].path == 0, o);
+            code =
+                take_base_file(b, l.entries[i].path, full, is_strict && *l.entries[i].path == 0, o);
             free(full);
         }
     free_listing(&l);

@@ -117,10 +117,10 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o);
 
 /* The base of the delta among the arguments; NULL: there is none, or *code says what was
- * reported. An open delta may get a reader by this. They are looked at in the order of what that costs: whole snapshots, whose index tells
- * their identity; files, all bytes of which must be read; deltas, which need a base themselves. A
- * delta whose own base is being looked for is no use, but if there is no other, it is returned for
- * prepare_base() to tell that the bases form a loop. */
+ * reported. An open delta may get a reader by this. They are looked at in the order of what that
+ * costs: whole snapshots, whose index tells their identity; files, all bytes of which must be read;
+ * deltas, which need a base themselves. A delta whose own base is being looked for is no use, but
+ * if there is no other, it is returned for prepare_base() to tell that the bases form a loop. */
 struct base *find_base(struct archive *delta, const struct common *o, int *code);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */

@@ -33,7 +33,7 @@ struct source {
     int promised;        /* the size is what a header in the pipe said */
     unsigned char *head; /* the beginning, already read */
     size_t head_size, head_taken;
-    int head_ended; /* and there is no more */
+    int head_ended;                             /* and there is no more */
     unsigned char header[LMC_FILE_HEADER_SIZE]; /* of a snapshot that is restored */
     struct container container;
     uint64_t taken; /* bytes handed over by read_stream */

@@ -200,9 +200,9 @@ static int take_shape(struct dump *d)
 static int take_dtype(struct dump *d, uint64_t *number)
 {
     static const char *const names[] = {
-        "BOOL", "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
-        "F4",   "F6_E2M3", "F6_E3M2", "I16", "U16", "F16", "BF16", "I32", "U32", "F32",
-        "C64",  "F64", "I64", "U64"};
+        "BOOL", "U8",      "I8",      "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+        "F4",   "F6_E2M3", "F6_E3M2", "I16",     "U16",     "F16",     "BF16",        "I32",
+        "U32",  "F32",     "C64",     "F64",     "I64",     "U64"};
     const uint64_t start = d->at;
     const unsigned char *bytes = get_bytes(d, "Dtype", 1);
     char name[40];
@@ -293,13 +293,16 @@ static int take_run_body(struct dump *d)
     uint64_t size, log2, prediction, conversion, n, value;
     d->n_blocks = NO_LIMIT; /* not known */
     if (!take_varint(d, "Run_Size", &size) || !take_number(d, "Log2_Block_Size", 1, &log2) ||
-        !take_number(d, "Prediction", 1, &prediction) || !take_number(d, "Conversion", 1, &conversion))
+        !take_number(d, "Prediction", 1, &prediction) ||
+        !take_number(d, "Conversion", 1, &conversion))
         return 0;
     if (log2 >= 14 && log2 <= 23 && size > 0) d->n_blocks = ((size - 1) >> log2) + 1;
     else fault(d, DUMP_DAMAGED, d->at - 3, "Run_Size or Log2_Block_Size is out of range");
     if (prediction > 3 || conversion > 2 || (conversion && prediction != 2)) {
-        fault(d, DUMP_NEWER, d->at - 2, "Prediction %u with Conversion %u is unknown: of a newer "
-              "version", (unsigned)prediction, (unsigned)conversion);
+        fault(d, DUMP_NEWER, d->at - 2,
+              "Prediction %u with Conversion %u is unknown: of a newer "
+              "version",
+              (unsigned)prediction, (unsigned)conversion);
         return 0;
     }
     if (prediction == 0) return 1;
@@ -376,7 +379,8 @@ static void take_blocks(struct dump *d, uint64_t run)
     uint64_t n = 0;
     for (; n < d->n_blocks && peek_byte(d) == 0xB1; n++) take_block(d, run, n);
     if (!d->stops && d->n_blocks != NO_LIMIT && n < d->n_blocks)
-        fault(d, DUMP_DAMAGED, d->at, "a block is missing: the run has %llu, and this is number %llu",
+        fault(d, DUMP_DAMAGED, d->at,
+              "a block is missing: the run has %llu, and this is number %llu",
               (unsigned long long)d->n_blocks, (unsigned long long)n);
 }
 
@@ -419,7 +423,8 @@ static int take_entry(struct dump *d)
     if (memcmp(kind, "FILE", 4) == 0)
         for (size_t i = 0; i < d->n_files; i++) {
             const uint32_t n_tensors = d->files[i] >> 1;
-            if ((d->files[i] & FILE_IS_UNKNOWN) && !take_number(d, "File_Size", 8, &value)) return 0;
+            if ((d->files[i] & FILE_IS_UNKNOWN) && !take_number(d, "File_Size", 8, &value))
+                return 0;
             if (!take(d, "File_CRC", 4, FIELD_BYTES)) return 0;
             for (uint32_t j = 0; j < (n_tensors ? n_tensors : 1); j++) {
                 snprintf(name, sizeof name, "Identity%u", (unsigned)j);
@@ -498,7 +503,8 @@ static void check_extensions(struct dump *d, const unsigned char *bytes, size_t 
 static void take_extra(struct dump *d, int is_good)
 {
     const uint64_t start = d->at, size = d->left;
-    if (!is_good || size > FIELD_MAX_BYTES) take_rest(d, is_good ? "Extra" : "the rest of the body");
+    if (!is_good || size > FIELD_MAX_BYTES)
+        take_rest(d, is_good ? "Extra" : "the rest of the body");
     else if (size) {
         const unsigned char *bytes = take(d, "Extra", (size_t)size, FIELD_BYTES);
         if (bytes) check_extensions(d, bytes, (size_t)size, start);
@@ -677,7 +683,8 @@ static void dump_all(struct dump *d)
             return;
         }
         if (next == 0xB1) {
-            fault(d, DUMP_DAMAGED, d->at, "a block that belongs to no run; what follows is not read");
+            fault(d, DUMP_DAMAGED, d->at,
+                  "a block that belongs to no run; what follows is not read");
             return;
         }
     }
@@ -694,8 +701,7 @@ int dump_file(const char *path, const struct common *o)
     d.left = NO_LIMIT;
     d.is_verbose = o->verbosity >= 2;
     d.in = is_dash(path) ? stdin : fopen(path, "rb");
-    if (!d.in || fstat(fileno(d.in), &st) != 0)
-        code = fail_errno(d.name, errno, "cannot open it");
+    if (!d.in || fstat(fileno(d.in), &st) != 0) code = fail_errno(d.name, errno, "cannot open it");
     else if (S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, d.name, "is a directory; name a file");
     else {
         (void)setvbuf(d.in, NULL, _IOFBF, CHUNK);

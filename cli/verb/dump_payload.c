@@ -399,15 +399,15 @@ static int take_quantised(struct payload *p, unsigned width, unsigned prediction
     static const struct {
         const char *name;
         unsigned char size, is_signed;
-    } fields[] = {{"Method", 1, 0},      {"Low_Bits", 1, 0},    {"Table_Size", 2, 0},
-                  {"Min", 4, 1},         {"Step", 4, 0},        {"Bias", 4, 1},
-                  {"Floor", 4, 0},       {"Group_Size", 4, 0},  {"First_Group", 4, 0},
+    } fields[] = {{"Method", 1, 0},      {"Low_Bits", 1, 0},   {"Table_Size", 2, 0},
+                  {"Min", 4, 1},         {"Step", 4, 0},       {"Bias", 4, 1},
+                  {"Floor", 4, 0},       {"Group_Size", 4, 0}, {"First_Group", 4, 0},
                   {"N_Exceptions", 4, 0}};
     uint64_t values[sizeof fields / sizeof *fields];
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const unsigned char *bytes = take(p, fields[i].size, fields[i].is_signed ? FIELD_SIGNED
-                                                                                  : FIELD_NUMBER,
-                                          "%s", fields[i].name);
+        const unsigned char *bytes =
+            take(p, fields[i].size, fields[i].is_signed ? FIELD_SIGNED : FIELD_NUMBER, "%s",
+                 fields[i].name);
         if (!bytes) return 0;
         values[i] = field_number(bytes, fields[i].size);
     }

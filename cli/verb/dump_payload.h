@@ -14,7 +14,8 @@ struct payload_block {
     uint32_t n_elements;
 };
 
-/* Prints the payload, size bytes, at offset of the file. NULL, or what is wrong with it, at *where. */
+/* Prints the payload, size bytes, at offset of the file. NULL, or what is wrong with it, at *where.
+ */
 const char *print_payload(const struct payload_block *block, const unsigned char *payload,
                           size_t size, uint64_t offset, uint64_t *where);
 
