@@ -117,6 +117,28 @@
 #endif
 #endif
 
+/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
+ * it as nothing to be allowed to. */
+#ifndef LMC_NODISCARD
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define LMC_NODISCARD [[nodiscard]]
+#elif defined(__GNUC__)
+#define LMC_NODISCARD __attribute__((warn_unused_result))
+#else
+#define LMC_NODISCARD
+#endif
+#endif
+
+/* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
+ * memset does as well. Structs grow at their ends only. */
+#ifdef __cplusplus
+#define LMC_DEFAULTS                                                                               \
+    {                                                                                              \
+    }
+#else
+#define LMC_DEFAULTS {0}
+#endif
+
 /* -- public API -- */
 #ifdef __cplusplus
 extern "C" {
@@ -153,6 +175,7 @@ enum lmc_status {
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
+    LMC_ERR_LOST = 14,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -245,7 +268,7 @@ typedef struct lmc_source {
  * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
  * has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
+LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -297,7 +320,7 @@ LMC_API size_t lmc_workspace_size(size_t n);
  * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
  * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
  * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size);
@@ -305,7 +328,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
                                             lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
@@ -315,7 +338,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
  * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
  * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
  * touched). */
-LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
                                          size_t ws_size);
@@ -384,7 +407,7 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
+LMC_NODISCARD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
                                           const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
@@ -397,13 +420,13 @@ typedef struct lmc_quantizer_info {
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
 } lmc_quantizer_info;
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
+LMC_NODISCARD LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
                                                lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
  * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
  * nothing. Errors: ARGUMENT. */
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
 #endif
 
@@ -427,6 +450,14 @@ typedef struct lmc_tensor_options {
     const lmc_quantizer *quantizer;
 } lmc_tensor_options;
 
+/* The defaults for that dtype, the only option without one. */
+static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_tensor_options options = LMC_DEFAULTS;
+    options.dtype = dtype;
+    return options;
+}
+
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
  * overflow. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
@@ -440,7 +471,7 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
  * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
-LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
@@ -454,7 +485,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
  * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
@@ -508,7 +539,7 @@ typedef struct lmc_twin {
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
  * ARGUMENT: NONE, or no conversion. */
-LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
+LMC_NODISCARD LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -575,13 +606,13 @@ LMC_API void lmc_free_memory(lmc_memory *memory);
  * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -626,20 +657,20 @@ typedef struct lmc_writer_options {
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
  * at once. */
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+LMC_NODISCARD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
+LMC_NODISCARD LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
                                        enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
  * known (then no byte more is taken). The same as reading and lmc_write_bytes, but reading, coding
  * and writing go on at the same time. */
-LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -654,21 +685,21 @@ typedef struct lmc_array {
  * the only file. metadata: a JSON object of strings ({"format":"pt"}), which becomes __metadata__;
  * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
  * writer. */
-LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
                                          const lmc_array *arrays, size_t n, const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
-LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
+LMC_NODISCARD LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                          size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                       /* bytes handed to the sink so far */
     int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
 } lmc_writer_info;
-LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -732,7 +763,7 @@ typedef struct lmc_restore_options {
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+LMC_NODISCARD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -750,9 +781,6 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
-     * LMC_ERR_UNSUPPORTED then.) */
-    int salvage;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -760,7 +788,7 @@ typedef struct lmc_reader_options {
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC_NODISCARD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 
@@ -775,34 +803,34 @@ typedef struct lmc_snapshot_info {
     unsigned format_minor; /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path; NOT_FOUND. */
-LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
                                              size_t *file_number);
 /* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND. */
-LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
-LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset,
                                       void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
-LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
-LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
                                               const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
@@ -810,7 +838,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
                                          lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
@@ -821,25 +849,25 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
  * files of the same paths, kinds and sizes, and what predicts an element lies where the element
  * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
  * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
                                           const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user);
 /* Identity of a base; LMC_ERR_MEMORY. */
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
+LMC_NODISCARD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+LMC_NODISCARD LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
 /* The entry of that key; NOT_FOUND. */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
                                                  const void **value, size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
  * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
-LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
                                                 uint64_t offset, uint64_t size, uint64_t *encoded);
 
 /* -- one call --
@@ -859,18 +887,18 @@ typedef struct lmc_compress_options {
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
  * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                      size_t size, enum lmc_dtype dtype,
                                      const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
  * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
  * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
                                               enum lmc_dtype *dtype);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
@@ -879,28 +907,29 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
  * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
  * above. */
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,
                                           const lmc_compress_options *options);
 #endif
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
                                             const lmc_compress_options *options);
 #endif
 
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec, annex C) --
- * A reader that is opened with options.salvage reads through the whole file. It finds the sections
+ * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
- * damaged. Files, tensors and ranges are then read as ever, and fail where something is lost;
- * lmc_next_range hands out all that there is. A base is needed only for the blocks that were coded
- * against it. Where the base is such a reader itself, what it has lost is lost here, too.
+ * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
+ * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is needed
+ * only for the blocks that were coded against it. Where the base is such a reader itself, what it
+ * has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
  * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
  * and size in a run of the same number, it is as good as the right one; where both are found, both
- * are refused. In the end the identities tell (lmc_confirm). A file whose FILE section is lost has
+ * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is lost has
  * size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
@@ -908,11 +937,21 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
+typedef struct lmc_salvage lmc_salvage;
+
+/* source and options as for a reader. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                                         const lmc_reader_options *options);
+LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
+/* Belongs to the salvage, and is freed with it; NULL for NULL. */
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
+
 typedef struct lmc_range {
+    int is_end; /* 1: there is no range any more; size is 0 then */
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
      * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
      * lost: what that gives. */
     enum lmc_status status;
@@ -922,9 +961,10 @@ typedef struct lmc_range {
     lmc_position position;
 } lmc_range;
 
-/* The next range: block by block, and what is lost between them, front to back through all files.
- * LMC_ERR_NOT_FOUND: that was all. LIMIT: more than max_total_size. MEMORY: try again. */
-LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
+/* The next range: block by block, and what is lost between them, front to back through all files;
+ * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
+ * again). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
@@ -934,13 +974,13 @@ typedef struct lmc_damage {
         n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
-LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
-LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When lmc_next_range has handed out all of it: is the tensor (NULL: the file) the one that was
- * written? 1: yes, it has the identity (the CRC) that the index says. -1: no. 0: not known, for it
- * is not whole or the index is lost. */
-LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
+LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
+/* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
+ * (SIZE_MAX: the file) the one that was written? 1: yes, it has the identity (the CRC) that the
+ * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
 #endif /* LMC_NO_SALVAGE */
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -1199,6 +1239,7 @@ static const struct {
     {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
      "several files have a tensor of that name: name the file, too"},
     {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
+    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
@@ -22980,6 +23021,8 @@ struct lmc_reader {
     unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
+    /* it is that of a lmc_salvage */
+    int is_salvage;
     lmc__origin origin;
     /* the end of the source, while it is opened; else empty */
     lmc__buffer tail;
@@ -23257,7 +23300,7 @@ LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
     const lmc_file *const file = lmc_get_file(r, file_number);
     enum lmc_status status = LMC_OK;
     size_t i, number = 0;
-    if (!file || !hash || r->options.salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+    if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
         (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
         return LMC_ERR_ARGUMENT;
     if (r->hashes.size == 0) {
@@ -23434,7 +23477,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -23501,7 +23544,7 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
         size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
@@ -23910,7 +23953,7 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->options.salvage || file_number >= r->tables.listing.n_files || !t ||
+    if (!quantizer || !r || r->is_salvage || file_number >= r->tables.listing.n_files || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -24022,9 +24065,9 @@ typedef struct lmc__orphan {
 #define LMC__MAX_COPIES 4u
 
 /* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
-typedef struct lmc__salvage {
+struct lmc_salvage {
     lmc_reader reader;
-    /* What lmc_get_damage says. */
+    /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */
     uint8_t header[LMC__HEADER_SIZE];
@@ -24057,7 +24100,7 @@ typedef struct lmc__salvage {
     enum lmc_status outer_status;
     int in_outer;
 
-    /* -- lmc_next_range -- */
+    /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
     size_t file, run, unplaced;
     uint64_t offset;
@@ -24069,20 +24112,20 @@ typedef struct lmc__salvage {
     size_t ranged;
     enum lmc_status ranged_status;
 
-    /* -- lmc_confirm -- */
+    /* -- lmc_salvage_confirm -- */
     /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
     int is_whole;
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
-} lmc__salvage;
+};
 
-/* Of a reader that was opened with options.salvage. */
-static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
+/* Of a reader that is one's first member. */
+static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
 
 /* Of its own; the reader has its own, too. */
-static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *alloc_user)
+static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&s->view, alloc_user);
     visit(&s->sections, alloc_user);
@@ -24098,11 +24141,11 @@ static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *a
 /* -- blocks that were found -- */
 
 /* Valid until one more is found. */
-static lmc__found_block *lmc__found_at(const lmc__salvage *s, size_t i)
+static lmc__found_block *lmc__found_at(const lmc_salvage *s, size_t i)
 {
     return (lmc__found_block *)(void *)s->blocks.data + i;
 }
-static size_t lmc__count_found(const lmc__salvage *s)
+static size_t lmc__count_found(const lmc_salvage *s)
 {
     return s->blocks.size / sizeof(lmc__found_block);
 }
@@ -24128,7 +24171,7 @@ static void lmc__sort_found(lmc__found_block *found, size_t n)
 }
 
 typedef struct lmc__block_search {
-    const lmc__salvage *s;
+    const lmc_salvage *s;
     size_t run;
     uint64_t block;
 } lmc__block_search;
@@ -24141,7 +24184,7 @@ static int lmc__is_block_before(const void *context, size_t i)
 }
 
 /* The first of the sorted ones that is not before (run, block). */
-static size_t lmc__find_found(const lmc__salvage *s, size_t run, uint64_t block)
+static size_t lmc__find_found(const lmc_salvage *s, size_t run, uint64_t block)
 {
     lmc__block_search search;
     search.s = s;
@@ -24205,7 +24248,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 
 /* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
  * What is at hand is used first: a search asks for one byte after the other. */
-static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size_t more,
+static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
     if (at < s->view_at || at - s->view_at > s->view.size ||
@@ -24224,7 +24267,7 @@ static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size
 
 /* What may be read twice: a hostile file can have a header at every byte, each of which claims the
  * rest of the file. Eight times the file's size is enough for any damage. size 0: only to ask. */
-static int lmc__may_claim(lmc__salvage *s, uint64_t size)
+static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
     if (s->claimed > 8 * file_size + ((uint64_t)16 << 20)) return 0;
@@ -24266,7 +24309,7 @@ static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t, uint64_t offset,
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
  * What was found so far is forgotten then, for all is searched again with its help. If it is not,
  * nothing changes but *is_foreign. */
-static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t size, int *is_foreign)
+static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int *is_foreign)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -24373,7 +24416,7 @@ static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHIN
 
 /* A section that stands where the last thing ends is also what should follow that: the next one in
  * its numbers, and not before all blocks of the run. While searching, any may be. */
-static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__section *section)
+static int lmc__is_next(const lmc_salvage *s, const lmc__walk *w, const lmc__section *section)
 {
     if (!lmc__is_linked(w)) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
@@ -24390,7 +24433,7 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
 }
 
 /* Keeps what a section tells, where there is no index; body_at: in tables.index. */
-static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
+static enum lmc_status lmc__keep_section(lmc_salvage *s, const lmc__walk *w,
                                          const lmc__section *section, int kind, size_t body_at,
                                          int is_intact)
 {
@@ -24411,7 +24454,7 @@ static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
 /* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
  * searched again with their help. Damaged, where it should be, it is the end as well. Elsewhere it
  * is part of something else. *step: its size, if it is the end. */
-static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static enum lmc_status lmc__meet_index(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                        uint64_t *step)
 {
     const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
@@ -24432,7 +24475,7 @@ static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc_
 
 /* The run at hand is now the one whose section begins at w->at. How many blocks it has is known by
  * the index, or by the section's body, if that is intact; else body is NULL. */
-static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static void lmc__begin_walked_run(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                   const uint8_t *body)
 {
     w->after = section->number + 1;
@@ -24453,7 +24496,7 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
 
 /* A FILE or RUN section. A damaged one is taken where it should be, since its header is right; so
  * the walk stays linked. *step: its size, if it is taken. */
-static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static enum lmc_status lmc__meet_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                          uint64_t *step)
 {
     lmc_reader *const r = &s->reader;
@@ -24496,7 +24539,7 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
 
 /* An ancillary section, of any size: it is passed over. Its body is compared with its CRC, as that
  * is all that speaks for it where it should not be. */
-static void lmc__meet_ancillary(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static void lmc__meet_ancillary(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                 uint64_t *step)
 {
     const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
@@ -24524,7 +24567,7 @@ static void lmc__meet_ancillary(lmc__salvage *s, lmc__walk *w, const lmc__sectio
 
 /* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
  * follow, and lie within the file and the limits. */
-static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
+static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
     const lmc_reader *const r = &s->reader;
@@ -24547,7 +24590,7 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
 /* The runs that a block may belong to: number j, from that of the run at hand on; NULL: no more.
  * With an index, that and three more, for the sections of a few may be lost in between; without,
  * only the run at hand is known. entries: as of lmc__fits_run. */
-static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w, size_t j,
+static const lmc__run *lmc__walked_run(const lmc_salvage *s, const lmc__walk *w, size_t j,
                                        const uint8_t **entries)
 {
     const lmc_reader *const r = &s->reader;
@@ -24562,7 +24605,7 @@ static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w
 /* The header of a block whose numbers are right for run number j. Linked, only the next block of
  * the run at hand is taken: what else stands there may be content of one that was shortened. *step:
  * its size, if it is taken. */
-static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
+static enum lmc_status lmc__meet_block(lmc_salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
                                        const lmc__found_block *block, uint64_t *step)
 {
     const size_t first = w->after ? w->after - 1 : 0;
@@ -24586,7 +24629,7 @@ static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc_
  * from its CRC (lmc__header_state): a run is tried by working out the block's number, which must
  * then be below the run's count, and the size right for it. If no run that is known fits, it is
  * kept as an orphan: its section may be lost, or come later. */
-static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
+static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
     const lmc__kernels *const k = s->reader.coder->wave.k;
@@ -24630,7 +24673,7 @@ static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const u
 /* Nothing that fits is where the last thing ends: the search begins at w->resume. If that was a
  * block and its bytes may not be searched (too much was read twice), it is taken back: what it
  * hides would be lost silently otherwise. */
-static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
+static void lmc__break_link(lmc_salvage *s, lmc__walk *w)
 {
     s->damage.n_breaks++;
     if (w->last == LMC__LAST_BLOCK) {
@@ -24649,7 +24692,7 @@ static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
 
 /* No section fits into what is left of the file. Where that is also the end of what should be
  * there, nothing is missing at the end. */
-static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
+static void lmc__meet_end(lmc_salvage *s, lmc__walk *w)
 {
     const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
     const int has_all_runs = !s->damage.has_index || w->after == lmc__count_runs(&s->reader.tables);
@@ -24663,7 +24706,7 @@ static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 
 /* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
  * byte of blocks, and the first letters of the kinds of sections. */
-LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;
@@ -24742,7 +24785,7 @@ static enum lmc_status lmc__extend_streams(lmc_reader *r, size_t n)
 /* The stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* At least n runs, likewise: without a place. A prediction of LMC_ERR_NOT_FOUND is what marks a run
+/* At least n runs, likewise: without a place. A prediction of LMC_ERR_LOST is what marks a run
  * as unknown; it stays when the run gets a place, as only its section would tell. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
@@ -24750,7 +24793,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
         lmc__reader_run *run;
         LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
         run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
-        run->prediction = LMC_ERR_NOT_FOUND;
+        run->prediction = LMC_ERR_LOST;
         run->run.stream = LMC__NO_STREAM;
         run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
     }
@@ -24761,7 +24804,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
  * blocks can be read, but not those that have a prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
-    return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
+    return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
 }
 
 /* Makes the run one of its stream's. A stream's runs are those from its first to its last; in
@@ -24782,7 +24825,7 @@ static void lmc__add_run_to_stream(lmc_reader *r, size_t number)
 
 /* -- 1 -- */
 
-static const lmc__found_section *lmc__section_at(const lmc__salvage *s, size_t i)
+static const lmc__found_section *lmc__section_at(const lmc_salvage *s, size_t i)
 {
     return (const lmc__found_section *)(const void *)s->sections.data + i;
 }
@@ -24790,7 +24833,7 @@ static const lmc__found_section *lmc__section_at(const lmc__salvage *s, size_t i
 /* A FILE section. One that describes no valid files leaves one file of which nothing is known. Of
  * two with one number the first counts; numbers that are left out become files of which nothing is
  * known. */
-static enum lmc_status lmc__collect_files(lmc__salvage *s, const lmc__found_section *found)
+static enum lmc_status lmc__collect_files(lmc_salvage *s, const lmc__found_section *found)
 {
     lmc_reader *const r = &s->reader;
     lmc__listing *const l = &r->tables.listing;
@@ -24806,7 +24849,7 @@ static enum lmc_status lmc__collect_files(lmc__salvage *s, const lmc__found_sect
 
 /* A RUN section: what it says of itself. Where the run lies it does not say. Of two with one number
  * the first counts; first_block: of its section, until it has a place. */
-static enum lmc_status lmc__collect_run(lmc__salvage *s, size_t i)
+static enum lmc_status lmc__collect_run(lmc_salvage *s, size_t i)
 {
     lmc_reader *const r = &s->reader;
     const lmc__found_section *const found = lmc__section_at(s, i);
@@ -24840,7 +24883,7 @@ static int lmc__compare_sections(const void *x, const void *y)
 /* Of sections with the same number all but one are copies, and in the wrong place: no run begins a
  * stream then because it stands behind one of them. Of FILE sections the one that continues the
  * numbers before it is kept, or the last. */
-static enum lmc_status lmc__mark_copies(lmc__salvage *s)
+static enum lmc_status lmc__mark_copies(lmc_salvage *s)
 {
     lmc__found_section *const found = (lmc__found_section *)(void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
@@ -24871,7 +24914,7 @@ static enum lmc_status lmc__mark_copies(lmc__salvage *s)
 
 /* Sections in the order in which they lie. Those whose numbers contradict what came before them
  * count as lost. */
-static enum lmc_status lmc__collect_sections(lmc__salvage *s)
+static enum lmc_status lmc__collect_sections(lmc_salvage *s)
 {
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i;
@@ -24896,7 +24939,7 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
  * a CRC is linear, header and CRC give state, and for each run number the one block number with
  * which the CRC would be right is state ^ lmc__run_state(run). A wrong run gives any number of 32
  * bits, and that must name a block of the run that has this size: a chance of n_blocks in 2^32. */
-static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
+static enum lmc_status lmc__adopt_orphans(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -24934,7 +24977,7 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
  * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
  *
  * They go behind the blocks of known runs, sorted; *numbered: the first of them. */
-static enum lmc_status lmc__number_orphans(lmc__salvage *s, size_t *numbered)
+static enum lmc_status lmc__number_orphans(lmc_salvage *s, size_t *numbered)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -24984,7 +25027,7 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s, size_t *numbered)
  * blocks say how long they are, so where all of them are there it has an end, too. */
 
 typedef struct lmc__placing {
-    lmc__salvage *s;
+    lmc_salvage *s;
     size_t numbered;   /* blocks of unknown runs, from this one of those found on */
     size_t section;    /* the next one that may be that of a stream */
     size_t stream;     /* at hand */
@@ -25042,7 +25085,7 @@ static size_t lmc__find_numbered(const lmc__placing *x, size_t run)
 }
 
 /* A section begins there. */
-static int lmc__is_section(const lmc__salvage *s, uint64_t at)
+static int lmc__is_section(const lmc_salvage *s, uint64_t at)
 {
     size_t first = 0, n = s->sections.size / sizeof(lmc__found_section);
     while (n != 0) { /* they were found from front to back */
@@ -25103,7 +25146,7 @@ LMC__COLD static void lmc__place_unknown(lmc__placing *x, int *is_complete)
     run.block_size = largest;
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
     run.stream = x->stream;
-    lmc__run_at(r, x->run)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
+    lmc__run_at(r, x->run)->run = run; /* its prediction stays LMC_ERR_LOST */
     lmc__add_run_to_stream(r, x->run);
     if (x->run >= x->placed) x->placed = x->run + 1;
     *is_complete = n_missing == 0 && lmc__is_section(x->s, block[n - 1].at + block[n - 1].size);
@@ -25127,7 +25170,7 @@ static int lmc__is_of_later_stream(const lmc__placing *x)
 }
 
 /* The first run of the stream whose section is number i of those found; SIZE_MAX: not certain. */
-static size_t lmc__first_run_after(const lmc__salvage *s, size_t i)
+static size_t lmc__first_run_after(const lmc_salvage *s, size_t i)
 {
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     if (lmc__section_at(s, i)->after != UINT32_MAX) return lmc__section_at(s, i)->after;
@@ -25141,7 +25184,7 @@ static size_t lmc__first_run_after(const lmc__salvage *s, size_t i)
  * Run 0 is of the first stream. */
 static void lmc__bound_stream(lmc__placing *x)
 {
-    const lmc__salvage *const s = x->s;
+    const lmc_salvage *const s = x->s;
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i = x->section, run;
     while (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
@@ -25205,7 +25248,7 @@ static enum lmc_status lmc__place_stream(lmc__placing *x)
 }
 
 /* Every run for which there is only one place gets it; others have no bytes. */
-LMC__COLD static enum lmc_status lmc__place_runs(lmc__salvage *s, size_t numbered)
+LMC__COLD static enum lmc_status lmc__place_runs(lmc_salvage *s, size_t numbered)
 {
     lmc_reader *const r = &s->reader;
     lmc__placing x;
@@ -25244,7 +25287,7 @@ LMC__COLD static enum lmc_status lmc__place_runs(lmc__salvage *s, size_t numbere
  *
  * Before that, blocks go that do not fit their run after all: without an index, two sections may
  * have had the number, of which one was taken. */
-static void lmc__choose_blocks(lmc__salvage *s)
+static void lmc__choose_blocks(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
@@ -25288,7 +25331,7 @@ static void lmc__choose_blocks(lmc__salvage *s)
  *
  * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an
  * entry. */
-static enum lmc_status lmc__part_blocks(lmc__salvage *s)
+static enum lmc_status lmc__part_blocks(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
@@ -25317,7 +25360,7 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
  *
  * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
  * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
-LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
@@ -25344,7 +25387,7 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
  * a wrong one is refused at once, as by any reader (spec 4). */
-static enum lmc_status lmc__salvage_header(lmc__salvage *s)
+static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -25368,7 +25411,7 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
  * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
  * missing; and none. Only the first is no damage, but the second leads to the index all the
  * same. */
-static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
+static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -25393,7 +25436,7 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 
 /* The steps of the comment at the top. With an index, 1, 3 and 4 have nothing to find: it names all
  * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
-static enum lmc_status lmc__fill_tables(lmc__salvage *s)
+static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
     size_t numbered;
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -25407,11 +25450,11 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_confirm says: of each file, then of each of its tensors.
+/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
  *
  *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
  *     verdicts_at     ^ [0]                      ^ [1] */
-static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
+static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 {
     size_t i, n = 0;
     for (i = 0; i < s->reader.tables.listing.n_files; i++) {
@@ -25429,7 +25472,7 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
  * when the tables are full; what stays is in proportion to the blocks that were found. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = lmc__get_salvage(r);
+    lmc_salvage *const s = lmc__get_salvage(r);
     int had_index;
     lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
     s->outer_run = UINT32_MAX;
@@ -25468,13 +25511,13 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 #ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by, so
+ * that lmc_salvage_confirm can tell.
  *
  *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
  *
- *     lmc_next_range ---> the next block of that order, or the gap before it
+ *     lmc_salvage_next ---> the next block of that order, or the gap before it
  *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
@@ -25500,7 +25543,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     lmc_position position;
     lmc_block_info info;
     if (block->has_prediction) { /* before the coder is in use, which may have to read it */
-        if (!run) return LMC_ERR_NOT_FOUND;
+        if (!run) return LMC_ERR_LOST;
         LMC__TRY(run->prediction);
         LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
         LMC__TRY(lmc__read_prediction(&r->origin, &run->run,
@@ -25526,7 +25569,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
                : status;
 }
 
-static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst);
+static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i, uint8_t *dst);
 
 /* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
  * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
@@ -25536,11 +25579,11 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
  *
  * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
  * its size may be wrong, and block 9 may be what really lies there. */
-static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
+static enum lmc_status lmc__try_outer(lmc_salvage *s, uint32_t run, uint32_t block)
 {
     size_t i;
     if (s->outer_run == run && s->outer_block == block) return LMC_OK;
-    s->outer_status = LMC_ERR_NOT_FOUND;
+    s->outer_status = LMC_ERR_LOST;
     i = lmc__find_found(s, run, block);
     if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
         s->outer.size = 0;
@@ -25561,12 +25604,12 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
  * decodes is right. A copy that lies within the bytes of another block is passed over if that one
  * is intact: then it is part of that one's content, such as an LMC file that was packed into this
  * one, and just looks like a block of this file. */
-LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i,
+LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i,
                                                    uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
     const lmc__found_block first = *lmc__found_at(s, i);
-    enum lmc_status status = LMC_ERR_NOT_FOUND;
+    enum lmc_status status = LMC_ERR_LOST;
     if (first.is_doubtful) return LMC_ERR_CORRUPT;
     for (; i < n; i++) {
         const lmc__found_block *const f = lmc__found_at(s, i);
@@ -25583,7 +25626,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t numbe
 }
 
 /* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_next_range.
+ * is lost ends it; what is around that is to be had by lmc_salvage_next.
  *
  * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
  * are two, as in other readers: one for runs that this very file predicts, because reading those
@@ -25591,7 +25634,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t numbe
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
-    lmc__salvage *const s = lmc__get_salvage(r);
+    lmc_salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
@@ -25602,9 +25645,9 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
         uint8_t *to = dst;
         LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
                        lmc__found_at(s, i)->block == block,
-                   LMC_ERR_NOT_FOUND);
+                   LMC_ERR_LOST);
         LMC__CHECK(lmc__found_at(s, i)->length == length,
-                   LMC_ERR_NOT_FOUND); /* of an unknown run */
+                   LMC_ERR_LOST); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
@@ -25621,15 +25664,15 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
+/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
  * its CRC, those of tensors by their identities. */
-static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
+static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
+/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
@@ -25669,7 +25712,7 @@ static void lmc__advance(lmc__span *span, uint64_t offset)
 /* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
  * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
  * never whole. So a leaf is only ever made of neighbours. */
-static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
+static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
                                 lmc__span span)
 {
     const lmc__kernels *const k = s->reader.coder->wave.k;
@@ -25696,7 +25739,7 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
 /* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
  * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
  * what is there is taken: once something is lost it is of no use, and not compared. */
-static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
+static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
     int8_t *const verdicts = lmc__verdicts_of(s, number);
@@ -25715,7 +25758,7 @@ static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 }
 
 /* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
+static void lmc__digest_next(lmc_salvage *s, const lmc_range *range)
 {
     lmc__span span;
     span.offset = s->offset;
@@ -25727,10 +25770,10 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 
 /* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
  * status. */
-static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t size)
+static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_range *range, uint64_t size)
 {
     range->size = size;
-    range->status = LMC_ERR_NOT_FOUND;
+    range->status = LMC_ERR_LOST;
     lmc__digest_next(s, range);
     return LMC_OK;
 }
@@ -25742,7 +25785,7 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
  *
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
-static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, size_t skip,
+static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -25774,7 +25817,7 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, si
  *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
  *     files               |--- a -------------|- b ---|
  *     ranges              | 0   | lost      |3| 3 | 4 | */
-static enum lmc_status lmc__next_of_run(lmc__salvage *s, uint64_t position, uint64_t end,
+static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint64_t end,
                                         lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -25802,7 +25845,7 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, uint64_t position, uint
 /* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
  * between runs, and behind the last are lost ones. A file of unknown size ends with its last
  * run. */
-static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
     const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
@@ -25830,7 +25873,7 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 /* The next block without a place. Its copies are passed over: they are of the same position, and
  * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
  * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
-static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
@@ -25850,106 +25893,92 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
  * reader, and it does not go back.
  *
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     LMC_ERR_NOT_FOUND  that was all
- *     other errors       about the call (memory, a limit): nothing was handed out */
-LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+ *     other errors       about the call (memory, a limit): nothing was handed out
+ *
+ * The end is a range of its own, so that no status means both an end and a loss. */
+LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_range *range)
 {
-    lmc__salvage *s;
-    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    s = lmc__get_salvage(r);
+    enum lmc_status status;
+    lmc_reader *r;
+    if (!s || !range) return LMC_ERR_ARGUMENT;
+    r = &s->reader;
     memset(range, 0, sizeof *range);
     range->position.run = range->position.block = UINT32_MAX;
     while (s->file < r->tables.listing.n_files) {
-        const enum lmc_status status = lmc__next_of_file(s, range);
+        status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;
         s->offset = 0;
         s->file++;
         if (s->file < r->tables.listing.n_files && lmc__file_at(r, s->file)->start == 0)
             s->run = lmc__stream_of(r, lmc__file_at(r, s->file))->first_run;
     }
-    return lmc__next_unplaced(s, range);
-}
-
-LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
-{
-    if (!r || !damage || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    *damage = lmc__get_salvage(r)->damage;
+    status = lmc__next_unplaced(s, range);
+    if (status != LMC_ERR_NOT_FOUND) return status;
+    range->is_end = 1;
+    range->file_number = SIZE_MAX;
+    range->offset = 0;
     return LMC_OK;
 }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
-LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
+LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage *damage)
 {
-    return r && file_number < r->tables.listing.n_files &&
-           lmc__file_at(r, file_number)->is_described;
+    if (!s || !damage) return LMC_ERR_ARGUMENT;
+    *damage = s->damage;
+    return LMC_OK;
 }
 
-/* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by
- * in lmc_next_range without a gap and there was an index to compare with, else 0. */
-LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
+
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
+ * known. */
+LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
-    const lmc_file *const file = lmc_get_file(r, file_number);
-    if (!file || !r->options.salvage) return 0;
-    return lmc__verdicts_of(lmc__get_salvage(r),
-                            file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
+    return s && file_number < s->reader.tables.listing.n_files &&
+           lmc__file_at(&s->reader, file_number)->is_described;
+}
+
+/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
+ * without a gap and there was an index to compare with, else 0. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
+{
+    const lmc_file *const file = s ? lmc_get_file(&s->reader, file_number) : NULL;
+    if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
+    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
 }
 #endif /* LMC_NO_SALVAGE */
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens and frees readers of both kinds: of intact files, and of damaged ones (options.salvage),
- * which are a reader with more behind it. Only this file knows that there are two.
+/* Opens and frees readers of both kinds: of intact files, and of damaged ones (lmc_salvage), which
+ * are a reader with more behind it. Only this file knows that there are two.
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
- *     salvage.h    lmc__salvage           | lmc_reader | what was found | verdicts |
+ *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
  * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
- * pointers to functions, read_run and free_extra: reader.h does not include salvage, and a library
- * without salvage (LMC_NO_SALVAGE) has nothing of it but an error for who asks.
+ * pointers to functions, read_run and free_extra: reader.h does not include salvage.
  *
  * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
  * caller's, and must stay until the reader is freed. */
 
-/* Sets how runs are read, and opens. What is to be freed is known before anything can fail. From an
- * intact file this reads header, trailer and index, and refuses what is wrong with them; salvage
- * goes through all of the file, and refuses next to nothing. Blocks are checked when they are
- * read. */
-static enum lmc_status lmc__open_as_asked(lmc_reader *r)
-{
-#ifndef LMC_NO_SALVAGE
-    if (r->options.salvage) {
-        r->read_run = lmc__read_salvaged;
-        r->free_extra = lmc__free_salvage;
-        return lmc__open_salvage(r);
-    }
-#endif
-    r->read_run = lmc__read_indexed_run;
-    return lmc__open_intact(r);
-}
-
-/* One allocation for the reader, and what it has beside. On errors it is freed like one that was
- * opened: everything in it is zero, or valid.
+/* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
+ * is freed like one that was opened: everything in it is zero, or valid.
  *
  * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
  * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
  * nothing, and freed in any case. */
-LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
+                                                  enum lmc_status (*open)(lmc_reader *r),
+                                                  const lmc_source *source,
                                                   const lmc_reader_options *options)
 {
     lmc_reader_options defaults;
-    size_t struct_size = sizeof(lmc_reader);
     enum lmc_status status;
     lmc_reader *r;
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
-#ifdef LMC_NO_SALVAGE
-    if (options->salvage) return LMC_ERR_UNSUPPORTED;
-#else
-    if (options->salvage) struct_size = sizeof(lmc__salvage);
-#endif
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
@@ -25964,7 +25993,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
-    if (status == LMC_OK) status = lmc__open_as_asked(r);
+    if (status == LMC_OK) status = open(r);
     if (status != LMC_OK) {
         lmc_free_reader(r);
         return status;
@@ -25972,6 +26001,44 @@ LMC__COLD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc
     *reader = r;
     return LMC_OK;
 }
+
+/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when they
+ * are read. */
+static enum lmc_status lmc__open_by_index(lmc_reader *r)
+{
+    r->read_run = lmc__read_indexed_run;
+    return lmc__open_intact(r);
+}
+
+LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+                                        const lmc_reader_options *options)
+{
+    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
+}
+
+#ifndef LMC_NO_SALVAGE
+/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
+ * anything can fail. */
+static enum lmc_status lmc__open_by_search(lmc_reader *r)
+{
+    r->is_salvage = 1;
+    r->read_run = lmc__read_salvaged;
+    r->free_extra = lmc__free_salvage;
+    return lmc__open_salvage(r);
+}
+
+LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                                         const lmc_reader_options *options)
+{
+    lmc_reader *reader;
+    if (!salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_reader(&reader, sizeof(lmc_salvage), lmc__open_by_search, source, options));
+    *salvage = lmc__get_salvage(reader);
+    return LMC_OK;
+}
+
+LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_free_reader(lmc_salvage_reader(s)); }
+#endif
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */

@@ -853,7 +853,7 @@ static void measure_threads(size_t size)
                 copy.size = size;
                 copy.n = n;
                 start = now();
-                pool_run(NULL, copy_task, &copy, n, n);
+                pool_run(NULL, copy_task, &copy, n, (unsigned)n);
                 times[n][0][r] = now() - start;
                 start = now();
                 if (lmc_encode_tensor(enc, cap, &enc_size, src, size, &options, ws, ws_size) !=

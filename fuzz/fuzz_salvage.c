@@ -17,7 +17,8 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     io_file file = io_open(data, size, 0, io->fail_read);
     lmc_source source = io_source(&file);
     lmc_reader_options options;
-    lmc_reader *reader = NULL;
+    lmc_salvage *salvaged = NULL;
+    lmc_reader *reader;
     lmc_range range;
     lmc_damage damage;
     enum lmc_status status;
@@ -25,13 +26,13 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     uint64_t end = 0;
     memset(&options, 0, sizeof options);
     options.limits.max_total_size = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
-    options.salvage = 1;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = io->fail_alloc ? (long)io->fail_alloc - 1 : -1;
-    status = lmc_open_reader(&reader, &source, &options);
+    status = lmc_salvage_open(&salvaged, &source, &options);
+    reader = lmc_salvage_reader(salvaged);
     if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(status == LMC_OK);
     if (status != LMC_OK) return;
-    while ((status = lmc_next_range(reader, &range)) != LMC_ERR_NOT_FOUND) {
+    while ((status = lmc_salvage_next(salvaged, &range)) != LMC_OK || !range.is_end) {
         FUZZ_CHECK(++n_ranges < MOST_RANGES);
         if (status == LMC_ERR_MEMORY && io->fail_alloc) continue; /* which fails once */
         if (status != LMC_OK) break;
@@ -52,13 +53,13 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
                           (size_t)range.size) == 0);
     }
     fuzz_memory.fail_at = -1;
-    FUZZ_CHECK(lmc_get_damage(reader, &damage) == LMC_OK);
+    FUZZ_CHECK(lmc_salvage_get_damage(salvaged, &damage) == LMC_OK);
     for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
         const lmc_file *const f = lmc_get_file(reader, i);
-        const int known = lmc_is_described(reader, i), confirmed = lmc_confirm(reader, i, NULL);
+        const int known = lmc_salvage_is_described(salvaged, i), confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
         if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(known && confirmed == 1);
         for (j = 0; j < f->n_tensors && j < 32; j++) {
-            const int tensor_confirmed = lmc_confirm(reader, i, &f->tensors[j]);
+            const int tensor_confirmed = lmc_salvage_confirm(salvaged, i, j);
             if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(tensor_confirmed == 1);
         }
     }
@@ -67,7 +68,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
                    damage.n_breaks == 0 && damage.n_sections == 0);
     file.fail_at = 0;
     (void)io_check_reader(reader, restored, io);
-    lmc_free_reader(reader);
+    lmc_salvage_free(salvaged);
     if (all == SIZE_MAX) abort();
 }
 

@@ -255,8 +255,9 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
                     FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && info.reason &&
                                info.loss.generation == t->loss.generation);
                     if (!info.is_lossless && t->size <= IO_USUAL_SIZE)
-                        (void)lmc_quantize(quantizer, part, 0, (size_t)t->size,
-                                           io->seed & 2 ? all : NULL);
+                        if (lmc_quantize(quantizer, part, 0, (size_t)t->size,
+                                         io->seed & 2 ? all : NULL) == LMC_ERR_CORRUPT)
+                            abort(); /* any other */
                     lmc_free_quantizer(quantizer);
                 }
             }

@@ -55,6 +55,28 @@
 #endif
 #endif
 
+/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
+ * it as nothing to be allowed to. */
+#ifndef LMC_NODISCARD
+#if defined(__cplusplus) && __cplusplus >= 201703L
+#define LMC_NODISCARD [[nodiscard]]
+#elif defined(__GNUC__)
+#define LMC_NODISCARD __attribute__((warn_unused_result))
+#else
+#define LMC_NODISCARD
+#endif
+#endif
+
+/* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
+ * memset does as well. Structs grow at their ends only. */
+#ifdef __cplusplus
+#define LMC_DEFAULTS                                                                               \
+    {                                                                                              \
+    }
+#else
+#define LMC_DEFAULTS {0}
+#endif
+
 /* -- public API -- */
 #ifdef __cplusplus
 extern "C" {
@@ -91,6 +113,7 @@ enum lmc_status {
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
+    LMC_ERR_LOST = 14,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -183,7 +206,7 @@ typedef struct lmc_source {
  * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
  * has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
+LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -235,7 +258,7 @@ LMC_API size_t lmc_workspace_size(size_t n);
  * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
  * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
  * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size);
@@ -243,7 +266,7 @@ LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
                                             lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
@@ -253,7 +276,7 @@ LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lm
  * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
  * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
  * touched). */
-LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
                                          size_t ws_size);
@@ -322,7 +345,7 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
+LMC_NODISCARD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
                                           const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
@@ -335,13 +358,13 @@ typedef struct lmc_quantizer_info {
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
 } lmc_quantizer_info;
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
+LMC_NODISCARD LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
                                                lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
  * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
  * nothing. Errors: ARGUMENT. */
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
                                      size_t size, const void *second);
 #endif
 
@@ -365,6 +388,14 @@ typedef struct lmc_tensor_options {
     const lmc_quantizer *quantizer;
 } lmc_tensor_options;
 
+/* The defaults for that dtype, the only option without one. */
+static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_tensor_options options = LMC_DEFAULTS;
+    options.dtype = dtype;
+    return options;
+}
+
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
  * overflow. */
 LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
@@ -378,7 +409,7 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
  * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
-LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
@@ -392,7 +423,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
  * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size);
@@ -446,7 +477,7 @@ typedef struct lmc_twin {
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
  * ARGUMENT: NONE, or no conversion. */
-LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
+LMC_NODISCARD LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -513,13 +544,13 @@ LMC_API void lmc_free_memory(lmc_memory *memory);
  * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -564,20 +595,20 @@ typedef struct lmc_writer_options {
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
  * at once. */
-LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+LMC_NODISCARD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
                                         const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
+LMC_NODISCARD LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
                                        enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
  * known (then no byte more is taken). The same as reading and lmc_write_bytes, but reading, coding
  * and writing go on at the same time. */
-LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -592,21 +623,21 @@ typedef struct lmc_array {
  * the only file. metadata: a JSON object of strings ({"format":"pt"}), which becomes __metadata__;
  * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
  * writer. */
-LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
                                          const lmc_array *arrays, size_t n, const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
-LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
+LMC_NODISCARD LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                          size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                       /* bytes handed to the sink so far */
     int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
 } lmc_writer_info;
-LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -670,7 +701,7 @@ typedef struct lmc_restore_options {
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+LMC_NODISCARD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
                                              const lmc_restore_options *options,
                                              uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -688,9 +719,6 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    /* 1: the file may be damaged or cut short; see lmc_next_range. (With LMC_NO_SALVAGE opening is
-     * LMC_ERR_UNSUPPORTED then.) */
-    int salvage;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -698,7 +726,7 @@ typedef struct lmc_reader_options {
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC_NODISCARD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 
@@ -713,34 +741,34 @@ typedef struct lmc_snapshot_info {
     unsigned format_minor; /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path; NOT_FOUND. */
-LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
                                              size_t *file_number);
 /* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND. */
-LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
                                         const char *name, size_t *file_number,
                                         const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
-LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset,
                                       void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
-LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint64_t offset, void *dst,
                                         size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
-LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
                                               const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
                                            size_t file_number, const lmc_tensor *tensor,
                                            lmc_twin *twin);
 #endif
@@ -748,7 +776,7 @@ LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
                                          lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
@@ -759,25 +787,25 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
  * files of the same paths, kinds and sizes, and what predicts an element lies where the element
  * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
  * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
                                           const lmc_stream *stream, const lmc_parallel *parallel,
                                           void *alloc_user);
 /* Identity of a base; LMC_ERR_MEMORY. */
-LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
+LMC_NODISCARD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
                                           void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+LMC_NODISCARD LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                          const void **value, size_t *size);
 /* The entry of that key; NOT_FOUND. */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
                                                  const void **value, size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
  * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
-LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
                                                 uint64_t offset, uint64_t size, uint64_t *encoded);
 
 /* -- one call --
@@ -797,18 +825,18 @@ typedef struct lmc_compress_options {
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
  * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                      size_t size, enum lmc_dtype dtype,
                                      const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
  * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
  * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
                                               enum lmc_dtype *dtype);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
@@ -817,28 +845,29 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
  * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
  * above. */
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,
                                           const lmc_compress_options *options);
 #endif
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
                                             const lmc_compress_options *options);
 #endif
 
 #ifndef LMC_NO_SALVAGE
 /* -- salvage: what is intact in a damaged file (spec, annex C) --
- * A reader that is opened with options.salvage reads through the whole file. It finds the sections
+ * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
- * damaged. Files, tensors and ranges are then read as ever, and fail where something is lost;
- * lmc_next_range hands out all that there is. A base is needed only for the blocks that were coded
- * against it. Where the base is such a reader itself, what it has lost is lost here, too.
+ * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
+ * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is needed
+ * only for the blocks that were coded against it. Where the base is such a reader itself, what it
+ * has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
  * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
  * and size in a run of the same number, it is as good as the right one; where both are found, both
- * are refused. In the end the identities tell (lmc_confirm). A file whose FILE section is lost has
+ * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is lost has
  * size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
@@ -846,11 +875,21 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
  * block, and the bodies of sections. */
 
+typedef struct lmc_salvage lmc_salvage;
+
+/* source and options as for a reader. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                                         const lmc_reader_options *options);
+LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
+/* Belongs to the salvage, and is freed with it; NULL for NULL. */
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
+
 typedef struct lmc_range {
+    int is_end; /* 1: there is no range any more; size is 0 then */
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    /* LMC_OK: intact. NOT_FOUND: lost. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
      * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
      * lost: what that gives. */
     enum lmc_status status;
@@ -860,9 +899,10 @@ typedef struct lmc_range {
     lmc_position position;
 } lmc_range;
 
-/* The next range: block by block, and what is lost between them, front to back through all files.
- * LMC_ERR_NOT_FOUND: that was all. LIMIT: more than max_total_size. MEMORY: try again. */
-LMC_API enum lmc_status lmc_next_range(lmc_reader *reader, lmc_range *range);
+/* The next range: block by block, and what is lost between them, front to back through all files;
+ * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
+ * again). */
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage, lmc_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
@@ -872,13 +912,13 @@ typedef struct lmc_damage {
         n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
-LMC_API enum lmc_status lmc_get_damage(const lmc_reader *reader, lmc_damage *damage);
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage, lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
-LMC_API int lmc_is_described(const lmc_reader *reader, size_t file_number);
-/* When lmc_next_range has handed out all of it: is the tensor (NULL: the file) the one that was
- * written? 1: yes, it has the identity (the CRC) that the index says. -1: no. 0: not known, for it
- * is not whole or the index is lost. */
-LMC_API int lmc_confirm(const lmc_reader *reader, size_t file_number, const lmc_tensor *tensor);
+LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
+/* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
+ * (SIZE_MAX: the file) the one that was written? 1: yes, it has the identity (the CRC) that the
+ * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
 #endif /* LMC_NO_SALVAGE */
 #endif /* LMC_NO_SNAPSHOT */
 

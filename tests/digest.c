@@ -152,7 +152,7 @@ static int show_quantised(const lmc_parallel *parallel)
                     }
                     if (lmc_fit_quantizer(&quantizers[what], &elements, &options) != LMC_OK)
                         return 0;
-                    (void)lmc_get_quantizer_info(quantizers[what], &info);
+                    if (lmc_get_quantizer_info(quantizers[what], &info) != LMC_OK) abort();
                     memset(&tensor_options, 0, sizeof tensor_options);
                     tensor_options.dtype = options.dtype;
                     tensor_options.parallel = parallel;

@@ -119,7 +119,8 @@ static int g_is_mixed;
 static void salvage(const setting *s, t_memory *in)
 {
     lmc_reader_options options;
-    lmc_reader *reader = NULL;
+    lmc_salvage *salvaged = NULL;
+    lmc_reader *reader;
     lmc_source source;
     lmc_range range;
     enum lmc_status status;
@@ -131,20 +132,23 @@ static void salvage(const setting *s, t_memory *in)
     memset(&own, 0, sizeof own);
     own.fail_at = -1;
     memset(&options, 0, sizeof options);
-    options.salvage = 1;
     options.base = s->base;
     options.alloc_user = heap;
     source.read_at = t_read_at;
     source.user = in;
     source.size = in->size;
-    o.status = lmc_open_reader(&reader, &source, &options);
+    o.status = lmc_salvage_open(&salvaged, &source, &options);
+    reader = lmc_salvage_reader(salvaged);
     while (o.status == LMC_OK) {
         const place *p;
         size_t n;
-        status = lmc_next_range(reader, &range);
+        status = lmc_salvage_next(salvaged, &range);
         if (status == LMC_ERR_MEMORY && s->heap) continue;
-        if (status != LMC_OK) {
-            CHECK_STATUS(status, LMC_ERR_NOT_FOUND);
+        if (!CHECK_STATUS(status, LMC_OK)) break;
+        if (range.is_end) {
+            CHECK(range.size == 0 && range.data == NULL && range.status == LMC_OK);
+            CHECK_STATUS(lmc_salvage_next(salvaged, &range), LMC_OK);
+            CHECK(range.is_end);
             break;
         }
         CHECK((range.data != NULL) == (range.status == LMC_OK));
@@ -176,7 +180,7 @@ static void salvage(const setting *s, t_memory *in)
         /* the number of a file whose section is lost is a guess */
         if (!CHECK(p && p->length == range.size &&
                    (g_is_mixed || (p->offset == range.offset &&
-                                   (p->file == file || !lmc_is_described(reader, file))))))
+                                   (p->file == file || !lmc_salvage_is_described(salvaged, file))))))
             continue;
         n = memcmp(range.data, s->model->files[p->file].data + p->offset, p->length) == 0;
         CHECK(n);
@@ -186,17 +190,17 @@ static void salvage(const setting *s, t_memory *in)
         }
     }
     if (o.status == LMC_OK) {
-        CHECK_STATUS(lmc_get_damage(reader, &o.damage), LMC_OK);
+        CHECK_STATUS(lmc_salvage_get_damage(salvaged, &o.damage), LMC_OK);
         for (i = 0; i < t_info(reader).n_files; i++) {
             const lmc_file *const f = lmc_get_file(reader, i);
-            int confirmed = lmc_confirm(reader, i, NULL);
+            int confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
             o.n_confirmed += confirmed > 0;
             o.n_contradicted += confirmed < 0;
-            if (lmc_is_described(reader, i)) {
+            if (lmc_salvage_is_described(salvaged, i)) {
                 o.n_described++;
                 CHECK(i < s->model->n_files && strcmp(f->path, s->model->files[i].file.path) == 0);
                 for (j = 0; j < f->n_tensors; j++) {
-                    confirmed = lmc_confirm(reader, i, &f->tensors[j]);
+                    confirmed = lmc_salvage_confirm(salvaged, i, j);
                     o.n_confirmed += confirmed > 0;
                     o.n_contradicted += confirmed < 0;
                     CHECK(strcmp(f->tensors[j].name, s->model->files[i].file.tensors[j].name) == 0);
@@ -220,7 +224,7 @@ static void salvage(const setting *s, t_memory *in)
         }
     }
     o.peak = heap->peak;
-    lmc_free_reader(reader);
+    lmc_salvage_free(salvaged);
     CHECK(heap->live == 0 && heap->wrong_size == 0);
 }
 
@@ -473,7 +477,7 @@ static void test_bad_disk(void)
     bad_disk disk;
     lmc_source source;
     lmc_reader_options options;
-    lmc_reader *reader = NULL;
+    lmc_salvage *reader = NULL;
     lmc_range range;
     size_t i, n_read = 0, n_lost = 0;
     memset(&out, 0, sizeof out);
@@ -491,16 +495,15 @@ static void test_bad_disk(void)
         source.user = &disk;
         source.size = out.size;
         memset(&options, 0, sizeof options);
-        options.salvage = 1;
-        CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_OK);
-        while (lmc_next_range(reader, &range) == LMC_OK) {
+        CHECK_STATUS(lmc_salvage_open(&reader, &source, &options), LMC_OK);
+        while (lmc_salvage_next(reader, &range) == LMC_OK && !range.is_end) {
             n_read += range.status == LMC_ERR_READ;
-            n_lost += range.status == LMC_ERR_NOT_FOUND;
+            n_lost += range.status == LMC_ERR_LOST;
             if (range.status == LMC_OK)
                 CHECK(memcmp(range.data, data + range.offset, (size_t)range.size) == 0);
             else CHECK(range.size <= 131072);
         }
-        lmc_free_reader(reader);
+        lmc_salvage_free(reader);
     }
     CHECK(n_read > 30 && n_lost < 8);
     free(out.data);
@@ -627,7 +630,8 @@ static void test_snapshots(void)
         static layout l, of_base;
         t_memory out, in;
         lmc_reader_options damaged;
-        lmc_reader *from;
+        lmc_salvage *from = NULL;
+        lmc_source source;
         lmc_base again;
         setting s;
         size_t i, n_lost = 0;
@@ -640,9 +644,11 @@ static void test_snapshots(void)
             place_copy(&in, base_file.data, base_file.size);
             in.data[of_base.places[i].at + 3] ^= 1;
             memset(&damaged, 0, sizeof damaged);
-            damaged.salvage = 1;
-            from = open_with(&in, &damaged);
-            again = lmc_make_reader_base(from);
+            source.read_at = t_read_at;
+            source.user = &in;
+            source.size = in.size;
+            CHECK_STATUS(lmc_salvage_open(&from, &source, &damaged), LMC_OK);
+            again = lmc_make_reader_base(lmc_salvage_reader(from));
             memset(&s, 0, sizeof s);
             s.model = &model;
             s.base = &again;
@@ -651,7 +657,7 @@ static void test_snapshots(void)
             CHECK_STATUS(o.status, LMC_OK);
             n_lost += o.n_lost;
             CHECK(o.n_got + 3 >= l.n);
-            lmc_free_reader(from);
+            lmc_salvage_free(from);
         }
         CHECK(n_lost > 0);
         free(out.data);
@@ -766,7 +772,7 @@ static void test_hostile(void)
     lmc_writer_options options;
     t_memory out, in;
     lmc_reader_options reader_options;
-    lmc_reader *reader = NULL;
+    lmc_salvage *reader = NULL;
     lmc_source source;
     lmc_range range;
     t_heap heap;
@@ -816,19 +822,18 @@ static void test_hostile(void)
         memset(&heap, 0, sizeof heap);
         heap.fail_at = -1;
         memset(&reader_options, 0, sizeof reader_options);
-        reader_options.salvage = 1;
         reader_options.alloc_user = &heap;
         source.read_at = t_read_at;
         source.user = &in;
         source.size = in.size;
-        CHECK_STATUS(lmc_open_reader(&reader, &source, &reader_options), LMC_OK);
-        for (n_ranges = 0; lmc_next_range(reader, &range) == LMC_OK; n_ranges++)
+        CHECK_STATUS(lmc_salvage_open(&reader, &source, &reader_options), LMC_OK);
+        for (n_ranges = 0; lmc_salvage_next(reader, &range) == LMC_OK && !range.is_end; n_ranges++)
             CHECK(range.status != LMC_OK);
         if (t_long)
             printf("kind %d: %lu ranges, %.1f bytes of memory for each of the file\n", kind,
                    (unsigned long)n_ranges, (double)heap.peak / (double)in.size);
         CHECK(heap.peak < 16 * in.size + ((size_t)16 << 20));
-        lmc_free_reader(reader);
+        lmc_salvage_free(reader);
     }
     free(in.data);
     free(out.data);
@@ -838,7 +843,7 @@ static void test_arguments(void)
 {
     static t_model model;
     t_memory out;
-    lmc_reader *reader;
+    lmc_salvage *salvaged = NULL;
     lmc_reader_options options;
     lmc_range range;
     lmc_damage damage;
@@ -847,29 +852,31 @@ static void test_arguments(void)
     memset(&out, 0, sizeof out);
     t_add_file(&model, "a", a_data, 100);
     CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
-    reader = open_memory(&out, NULL, NULL);
-    CHECK_STATUS(lmc_next_range(reader, &range), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_get_damage(reader, &damage), LMC_ERR_ARGUMENT);
-    CHECK(lmc_confirm(reader, 0, NULL) == 0 && lmc_confirm(NULL, 0, NULL) == 0 &&
-          lmc_is_described(NULL, 0) == 0);
-    lmc_free_reader(reader);
-    CHECK_STATUS(lmc_next_range(NULL, &range), LMC_ERR_ARGUMENT);
-    memset(&options, 0, sizeof options);
-    options.salvage = 1;
-    options.limits.max_total_size = 99;
-    reader = open_with(&out, &options);
-    CHECK_STATUS(lmc_next_range(reader, NULL), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_next_range(reader, &range), LMC_ERR_LIMIT);
-    CHECK_STATUS(lmc_get_damage(reader, NULL), LMC_ERR_ARGUMENT);
-    lmc_free_reader(reader);
     source.read_at = t_read_at;
     source.user = &out;
+    source.size = out.size;
+    memset(&options, 0, sizeof options);
+    CHECK_STATUS(lmc_salvage_next(NULL, &range), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_get_damage(NULL, &damage), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_open(NULL, &source, &options), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_open(&salvaged, NULL, &options), LMC_ERR_ARGUMENT);
+    CHECK(lmc_salvage_confirm(NULL, 0, SIZE_MAX) == 0 && lmc_salvage_is_described(NULL, 0) == 0 &&
+          lmc_salvage_reader(NULL) == NULL);
+    lmc_salvage_free(NULL);
+    options.limits.max_total_size = 99;
+    CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_OK);
+    CHECK_STATUS(lmc_salvage_next(salvaged, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_next(salvaged, &range), LMC_ERR_LIMIT);
+    CHECK_STATUS(lmc_salvage_get_damage(salvaged, NULL), LMC_ERR_ARGUMENT);
+    CHECK(lmc_salvage_confirm(salvaged, 0, 0) == 0 && lmc_salvage_confirm(salvaged, 0, 99) == 0 &&
+          lmc_salvage_confirm(salvaged, 1, SIZE_MAX) == 0);
+    lmc_salvage_free(salvaged);
+    salvaged = NULL;
     options.limits.max_total_size = 0;
-    reader = NULL;
     memset(out.data, 7, out.size);
     for (source.size = 0; source.size <= out.size; source.size++) {
         out.size = out.size; /* nothing in it */
-        CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_NOT_LMC);
+        CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_ERR_NOT_LMC);
     }
     free(out.data);
 }

@@ -725,41 +725,41 @@ static void test_order(void)
         case 1: status = lmc_end_file(writer); break;
         case 2: status = lmc_finish_writer(writer); break; /* not one file */
         case 3:
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_begin_file(writer, &other, LMC_AUTO);
             break;
         case 4:
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_finish_writer(writer);
             break;
         case 5:
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_write_bytes(writer, "0123456789A", 11);
             break;
         case 6:
-            lmc_begin_file(writer, &file, LMC_AUTO);
-            lmc_write_bytes(writer, "012345678", 9);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_write_bytes(writer, "012345678", 9), LMC_OK);
             status = lmc_end_file(writer);
             break;
         case 7:
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_write_bytes(writer, NULL, 1);
             break;
         case 17: status = lmc_write_stream(writer, &stream); break;
         case 18:
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_write_stream(writer, NULL);
             break;
         case 19: /* a file takes its bytes from the stream and no more */
             file.size = other.size = 10;
             other.path = "g";
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
             CHECK(in.at == 10);
             CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
             CHECK(in.at == 10);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            lmc_begin_file(writer, &other, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &other, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
             CHECK(in.at == 13); /* that was all */
             status = lmc_end_file(writer);
@@ -769,7 +769,7 @@ static void test_order(void)
         case 9: status = lmc_add_metadata(writer, NULL, "v", 1); break;
         case 10: /* the same key twice: found when it is added, or at the end */
             file.size = 0;
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
             CHECK_STATUS(lmc_add_metadata(writer, "k", "v", 1), LMC_OK);
             status = lmc_add_metadata(writer, "k", "w", 1);
@@ -782,19 +782,19 @@ static void test_order(void)
         case 14: /* the same path twice */
             other.path = "f";
             other.size = file.size = 0;
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
             /* refused at once, before its data comes */
             status = lmc_begin_file(writer, &other, LMC_AUTO);
             break;
         case 15: /* no name beside another file */
             other.path = "";
-            lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
             status = lmc_begin_file(writer, &other, LMC_AUTO);
             break;
         default: /* the other way round */
-            lmc_begin_file(writer, &other, LMC_AUTO);
+            CHECK_STATUS(lmc_begin_file(writer, &other, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_end_file(writer), LMC_OK);
             status = lmc_begin_file(writer, &file, LMC_AUTO);
             break;

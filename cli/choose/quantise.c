@@ -166,7 +166,7 @@ lmc_quantizer_info get_info(const struct choice *c)
     lmc_quantizer_info info;
     memset(&info, 0, sizeof info);
     info.is_lossless = 1;
-    if (c->quantizer) lmc_get_quantizer_info(c->quantizer, &info); /* cannot fail */
+    if (c->quantizer && lmc_get_quantizer_info(c->quantizer, &info) != LMC_OK) abort();
     return info;
 }
 

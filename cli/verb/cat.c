@@ -164,7 +164,7 @@ static int fail_lookup(const struct archive *a, enum lmc_status status, const ch
                     "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name, file);
     if (status == LMC_ERR_NOT_FOUND)
         return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
-    if (status == LMC_ERR_ARGUMENT)
+    if (status == LMC_ERR_AMBIGUOUS)
         return fail(CODE_ERROR, a->name,
                     "has a tensor '%.200s' in several files; choose one with --file", name);
     return fail_archive(a, status);

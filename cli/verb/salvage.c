@@ -106,7 +106,7 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
     const char *name =
         strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
     char text[40];
-    if (!lmc_is_described(s->archive.reader, number)) {
+    if (!lmc_salvage_is_described(s->salvage, number)) {
         snprintf(text, sizeof text, "file-%04llu", (unsigned long long)number);
         return copy_string(text, strlen(text));
     }
@@ -116,18 +116,18 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
 
 static int next_range(struct salvage *s, lmc_range *range, int *is_end)
 {
-    enum lmc_status status = lmc_next_range(s->archive.reader, range);
-    *is_end = status == LMC_ERR_NOT_FOUND;
+    enum lmc_status status = lmc_salvage_next(s->salvage, range);
+    *is_end = status == LMC_OK && range->is_end;
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
     if (status == LMC_OK) progress_add(range->size);
-    return status == LMC_OK || *is_end ? CODE_OK : fail_archive(&s->archive, status);
+    return status == LMC_OK ? CODE_OK : fail_archive(&s->archive, status);
 }
 
 /* File number n; *range: its first range, then that of the next file. */
 static int salvage_part(struct salvage *s, size_t n, lmc_range *range, int *is_end)
 {
     const lmc_file *file = lmc_get_file(s->archive.reader, n);
-    int is_described = lmc_is_described(s->archive.reader, n), is_whole, code;
+    int is_described = lmc_salvage_is_described(s->salvage, n), is_whole, code;
     char *path = name_part(s, n, file), *where = NULL;
     uint64_t size = 0;
     s->n_losses = 0;
@@ -144,7 +144,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_range *range, int *is_e
         if (code == CODE_OK) code = next_range(s, range, is_end);
     }
     is_whole = s->n_losses == 0 && file->size != LMC_UNKNOWN_SIZE &&
-               lmc_confirm(s->archive.reader, n, NULL) >= 0;
+               lmc_salvage_confirm(s->salvage, n, SIZE_MAX) >= 0;
     if (code == CODE_OK && is_described) {
         code = close_part(s, file, path, is_whole || file->kind == LMC_FILE_DIRECTORY, &where);
     } else if (code == CODE_OK) {
@@ -233,12 +233,12 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = s->archive.lender;
-    options.salvage = 1;
-    status = lmc_open_reader(&s->archive.reader, &source, &options);
+    status = lmc_salvage_open(&s->salvage, &source, &options);
+    s->archive.reader = lmc_salvage_reader(s->salvage);
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
     if (status == LMC_ERR_NOT_LMC)
         return fail(CODE_CORRUPT, s->archive.name, "nothing of a snapshot was found in it");
-    return status == LMC_OK && lmc_get_damage(s->archive.reader, &s->damage) == LMC_OK
+    return status == LMC_OK && lmc_salvage_get_damage(s->salvage, &s->damage) == LMC_OK
                ? CODE_OK
                : fail_archive(&s->archive, status);
 }
@@ -302,6 +302,8 @@ int salvage_file(const char *path, const struct salvage_options *options)
         else remove_temporary();
     }
     if (code == CODE_OK) code = worse(conclude(&s), check_bases(o));
+    s.archive.reader = NULL; /* the salvage's */
+    lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
     json_decref(s.report);
     json_decref(s.files);

@@ -20,7 +20,7 @@
 const char *name_loss(enum lmc_status status)
 {
     switch (status) {
-    case LMC_ERR_NOT_FOUND: return "missing";
+    case LMC_ERR_LOST: return "missing";
     case LMC_ERR_BASE_MISSING: return "wants the base";
     case LMC_ERR_BASE_WRONG: return "wants another base";
     case LMC_ERR_READ: return "cannot be read";
@@ -83,7 +83,8 @@ static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
 
 static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t, json_t *tensors)
 {
-    int confirmed = lmc_confirm(s->archive.reader, number, t), wants_base = 0;
+    size_t index = (size_t)(t - lmc_get_file(s->archive.reader, number)->tensors);
+    int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
     json_t *entry = (json_t *)check_memory(json_object()),
            *shape = (json_t *)check_memory(json_array());
     enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
@@ -118,8 +119,8 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t,
 void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                  const char *where)
 {
-    int is_described = lmc_is_described(s->archive.reader, number),
-        confirmed = lmc_confirm(s->archive.reader, number, NULL), wants_base = 0;
+    int is_described = lmc_salvage_is_described(s->salvage, number),
+        confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX), wants_base = 0;
     json_t *entry = (json_t *)check_memory(json_object()),
            *tensors = (json_t *)check_memory(json_array());
     uint64_t lost, in_tensors = 0, part;

@@ -45,6 +45,7 @@ static const struct {
     {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
      "several files have a tensor of that name: name the file, too"},
     {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
+    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},

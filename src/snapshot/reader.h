@@ -58,6 +58,8 @@ struct lmc_reader {
     unsigned features;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
+    /* it is that of a lmc_salvage */
+    int is_salvage;
     lmc__origin origin;
     /* the end of the source, while it is opened; else empty */
     lmc__buffer tail;
@@ -335,7 +337,7 @@ LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
     const lmc_file *const file = lmc_get_file(r, file_number);
     enum lmc_status status = LMC_OK;
     size_t i, number = 0;
-    if (!file || !hash || r->options.salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+    if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
         (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
         return LMC_ERR_ARGUMENT;
     if (r->hashes.size == 0) {
@@ -512,7 +514,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         const lmc__run *run;
         uint64_t at;
         size_t part;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -579,7 +581,7 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
         size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_NOT_FOUND);
+        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         n = (size_t)lmc__min64(size, run->start + run->size - offset);
         LMC__TRY(r->read_run(r, number, offset - run->start, out, n));

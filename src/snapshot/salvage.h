@@ -101,9 +101,9 @@ typedef struct lmc__orphan {
 #define LMC__MAX_COPIES 4u
 
 /* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
-typedef struct lmc__salvage {
+struct lmc_salvage {
     lmc_reader reader;
-    /* What lmc_get_damage says. */
+    /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */
     uint8_t header[LMC__HEADER_SIZE];
@@ -136,7 +136,7 @@ typedef struct lmc__salvage {
     enum lmc_status outer_status;
     int in_outer;
 
-    /* -- lmc_next_range -- */
+    /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
     size_t file, run, unplaced;
     uint64_t offset;
@@ -148,20 +148,20 @@ typedef struct lmc__salvage {
     size_t ranged;
     enum lmc_status ranged_status;
 
-    /* -- lmc_confirm -- */
+    /* -- lmc_salvage_confirm -- */
     /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
     int is_whole;
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
-} lmc__salvage;
+};
 
-/* Of a reader that was opened with options.salvage. */
-static lmc__salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc__salvage *)(void *)r; }
+/* Of a reader that is one's first member. */
+static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
 
 /* Of its own; the reader has its own, too. */
-static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *alloc_user)
+static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&s->view, alloc_user);
     visit(&s->sections, alloc_user);
@@ -177,11 +177,11 @@ static void lmc__visit_salvage(lmc__salvage *s, lmc__visit_buffer visit, void *a
 /* -- blocks that were found -- */
 
 /* Valid until one more is found. */
-static lmc__found_block *lmc__found_at(const lmc__salvage *s, size_t i)
+static lmc__found_block *lmc__found_at(const lmc_salvage *s, size_t i)
 {
     return (lmc__found_block *)(void *)s->blocks.data + i;
 }
-static size_t lmc__count_found(const lmc__salvage *s)
+static size_t lmc__count_found(const lmc_salvage *s)
 {
     return s->blocks.size / sizeof(lmc__found_block);
 }
@@ -207,7 +207,7 @@ static void lmc__sort_found(lmc__found_block *found, size_t n)
 }
 
 typedef struct lmc__block_search {
-    const lmc__salvage *s;
+    const lmc_salvage *s;
     size_t run;
     uint64_t block;
 } lmc__block_search;
@@ -220,7 +220,7 @@ static int lmc__is_block_before(const void *context, size_t i)
 }
 
 /* The first of the sorted ones that is not before (run, block). */
-static size_t lmc__find_found(const lmc__salvage *s, size_t run, uint64_t block)
+static size_t lmc__find_found(const lmc_salvage *s, size_t run, uint64_t block)
 {
     lmc__block_search search;
     search.s = s;
@@ -284,7 +284,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 
 /* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
  * What is at hand is used first: a search asks for one byte after the other. */
-static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size_t more,
+static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
     if (at < s->view_at || at - s->view_at > s->view.size ||
@@ -303,7 +303,7 @@ static enum lmc_status lmc__view(lmc__salvage *s, uint64_t at, size_t size, size
 
 /* What may be read twice: a hostile file can have a header at every byte, each of which claims the
  * rest of the file. Eight times the file's size is enough for any damage. size 0: only to ask. */
-static int lmc__may_claim(lmc__salvage *s, uint64_t size)
+static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
     if (s->claimed > 8 * file_size + ((uint64_t)16 << 20)) return 0;
@@ -345,7 +345,7 @@ static int lmc__is_foreign(lmc_reader *r, const lmc__tables *t, uint64_t offset,
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
  * What was found so far is forgotten then, for all is searched again with its help. If it is not,
  * nothing changes but *is_foreign. */
-static enum lmc_status lmc__take_index(lmc__salvage *s, uint64_t at, uint64_t size, int *is_foreign)
+static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int *is_foreign)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;

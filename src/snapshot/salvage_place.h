@@ -54,7 +54,7 @@ static enum lmc_status lmc__extend_streams(lmc_reader *r, size_t n)
 /* The stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* At least n runs, likewise: without a place. A prediction of LMC_ERR_NOT_FOUND is what marks a run
+/* At least n runs, likewise: without a place. A prediction of LMC_ERR_LOST is what marks a run
  * as unknown; it stays when the run gets a place, as only its section would tell. */
 static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
 {
@@ -62,7 +62,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
         lmc__reader_run *run;
         LMC__TRY(lmc__append(&r->tables.runs, NULL, sizeof *run));
         run = lmc__run_at(r, lmc__count_runs(&r->tables) - 1);
-        run->prediction = LMC_ERR_NOT_FOUND;
+        run->prediction = LMC_ERR_LOST;
         run->run.stream = LMC__NO_STREAM;
         run->run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
     }
@@ -73,7 +73,7 @@ static enum lmc_status lmc__extend_runs(lmc_reader *r, size_t n)
  * blocks can be read, but not those that have a prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
-    return lmc__run_at(r, number)->prediction != LMC_ERR_NOT_FOUND;
+    return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
 }
 
 /* Makes the run one of its stream's. A stream's runs are those from its first to its last; in
@@ -94,7 +94,7 @@ static void lmc__add_run_to_stream(lmc_reader *r, size_t number)
 
 /* -- 1 -- */
 
-static const lmc__found_section *lmc__section_at(const lmc__salvage *s, size_t i)
+static const lmc__found_section *lmc__section_at(const lmc_salvage *s, size_t i)
 {
     return (const lmc__found_section *)(const void *)s->sections.data + i;
 }
@@ -102,7 +102,7 @@ static const lmc__found_section *lmc__section_at(const lmc__salvage *s, size_t i
 /* A FILE section. One that describes no valid files leaves one file of which nothing is known. Of
  * two with one number the first counts; numbers that are left out become files of which nothing is
  * known. */
-static enum lmc_status lmc__collect_files(lmc__salvage *s, const lmc__found_section *found)
+static enum lmc_status lmc__collect_files(lmc_salvage *s, const lmc__found_section *found)
 {
     lmc_reader *const r = &s->reader;
     lmc__listing *const l = &r->tables.listing;
@@ -118,7 +118,7 @@ static enum lmc_status lmc__collect_files(lmc__salvage *s, const lmc__found_sect
 
 /* A RUN section: what it says of itself. Where the run lies it does not say. Of two with one number
  * the first counts; first_block: of its section, until it has a place. */
-static enum lmc_status lmc__collect_run(lmc__salvage *s, size_t i)
+static enum lmc_status lmc__collect_run(lmc_salvage *s, size_t i)
 {
     lmc_reader *const r = &s->reader;
     const lmc__found_section *const found = lmc__section_at(s, i);
@@ -152,7 +152,7 @@ static int lmc__compare_sections(const void *x, const void *y)
 /* Of sections with the same number all but one are copies, and in the wrong place: no run begins a
  * stream then because it stands behind one of them. Of FILE sections the one that continues the
  * numbers before it is kept, or the last. */
-static enum lmc_status lmc__mark_copies(lmc__salvage *s)
+static enum lmc_status lmc__mark_copies(lmc_salvage *s)
 {
     lmc__found_section *const found = (lmc__found_section *)(void *)s->sections.data;
     const size_t n = s->sections.size / sizeof *found;
@@ -183,7 +183,7 @@ static enum lmc_status lmc__mark_copies(lmc__salvage *s)
 
 /* Sections in the order in which they lie. Those whose numbers contradict what came before them
  * count as lost. */
-static enum lmc_status lmc__collect_sections(lmc__salvage *s)
+static enum lmc_status lmc__collect_sections(lmc_salvage *s)
 {
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i;
@@ -208,7 +208,7 @@ static enum lmc_status lmc__collect_sections(lmc__salvage *s)
  * a CRC is linear, header and CRC give state, and for each run number the one block number with
  * which the CRC would be right is state ^ lmc__run_state(run). A wrong run gives any number of 32
  * bits, and that must name a block of the run that has this size: a chance of n_blocks in 2^32. */
-static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
+static enum lmc_status lmc__adopt_orphans(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -246,7 +246,7 @@ static enum lmc_status lmc__adopt_orphans(lmc__salvage *s)
  * unknown runs the one that fits is right, if only one does; if more do, the block is given up.
  *
  * They go behind the blocks of known runs, sorted; *numbered: the first of them. */
-static enum lmc_status lmc__number_orphans(lmc__salvage *s, size_t *numbered)
+static enum lmc_status lmc__number_orphans(lmc_salvage *s, size_t *numbered)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -296,7 +296,7 @@ static enum lmc_status lmc__number_orphans(lmc__salvage *s, size_t *numbered)
  * blocks say how long they are, so where all of them are there it has an end, too. */
 
 typedef struct lmc__placing {
-    lmc__salvage *s;
+    lmc_salvage *s;
     size_t numbered;   /* blocks of unknown runs, from this one of those found on */
     size_t section;    /* the next one that may be that of a stream */
     size_t stream;     /* at hand */
@@ -354,7 +354,7 @@ static size_t lmc__find_numbered(const lmc__placing *x, size_t run)
 }
 
 /* A section begins there. */
-static int lmc__is_section(const lmc__salvage *s, uint64_t at)
+static int lmc__is_section(const lmc_salvage *s, uint64_t at)
 {
     size_t first = 0, n = s->sections.size / sizeof(lmc__found_section);
     while (n != 0) { /* they were found from front to back */
@@ -415,7 +415,7 @@ LMC__COLD static void lmc__place_unknown(lmc__placing *x, int *is_complete)
     run.block_size = largest;
     run.n_blocks = (uint64_t)block[n - 1].block + 1;
     run.stream = x->stream;
-    lmc__run_at(r, x->run)->run = run; /* its prediction stays LMC_ERR_NOT_FOUND */
+    lmc__run_at(r, x->run)->run = run; /* its prediction stays LMC_ERR_LOST */
     lmc__add_run_to_stream(r, x->run);
     if (x->run >= x->placed) x->placed = x->run + 1;
     *is_complete = n_missing == 0 && lmc__is_section(x->s, block[n - 1].at + block[n - 1].size);
@@ -439,7 +439,7 @@ static int lmc__is_of_later_stream(const lmc__placing *x)
 }
 
 /* The first run of the stream whose section is number i of those found; SIZE_MAX: not certain. */
-static size_t lmc__first_run_after(const lmc__salvage *s, size_t i)
+static size_t lmc__first_run_after(const lmc_salvage *s, size_t i)
 {
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     if (lmc__section_at(s, i)->after != UINT32_MAX) return lmc__section_at(s, i)->after;
@@ -453,7 +453,7 @@ static size_t lmc__first_run_after(const lmc__salvage *s, size_t i)
  * Run 0 is of the first stream. */
 static void lmc__bound_stream(lmc__placing *x)
 {
-    const lmc__salvage *const s = x->s;
+    const lmc_salvage *const s = x->s;
     const size_t n = s->sections.size / sizeof(lmc__found_section);
     size_t i = x->section, run;
     while (i < n && (lmc__section_at(s, i)->kind == LMC__KIND_RUN ||
@@ -517,7 +517,7 @@ static enum lmc_status lmc__place_stream(lmc__placing *x)
 }
 
 /* Every run for which there is only one place gets it; others have no bytes. */
-LMC__COLD static enum lmc_status lmc__place_runs(lmc__salvage *s, size_t numbered)
+LMC__COLD static enum lmc_status lmc__place_runs(lmc_salvage *s, size_t numbered)
 {
     lmc_reader *const r = &s->reader;
     lmc__placing x;
@@ -556,7 +556,7 @@ LMC__COLD static enum lmc_status lmc__place_runs(lmc__salvage *s, size_t numbere
  *
  * Before that, blocks go that do not fit their run after all: without an index, two sections may
  * have had the number, of which one was taken. */
-static void lmc__choose_blocks(lmc__salvage *s)
+static void lmc__choose_blocks(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const size_t n_found = lmc__count_found(s), n_runs = lmc__count_runs(&r->tables);
@@ -600,7 +600,7 @@ static void lmc__choose_blocks(lmc__salvage *s)
  *
  * A run of size 0 is one that lmc__extend_runs has made: numbers up to the highest need an
  * entry. */
-static enum lmc_status lmc__part_blocks(lmc__salvage *s)
+static enum lmc_status lmc__part_blocks(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     lmc__found_block *const f = (lmc__found_block *)(void *)s->blocks.data;
@@ -629,7 +629,7 @@ static enum lmc_status lmc__part_blocks(lmc__salvage *s)
  *
  * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
  * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
-LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     size_t i, j;
@@ -656,7 +656,7 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc__salvage *s)
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
  * a wrong one is refused at once, as by any reader (spec 4). */
-static enum lmc_status lmc__salvage_header(lmc__salvage *s)
+static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -680,7 +680,7 @@ static enum lmc_status lmc__salvage_header(lmc__salvage *s)
  * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
  * missing; and none. Only the first is no damage, but the second leads to the index all the
  * same. */
-static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
+static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
     const lmc__kernels *const k = r->coder->wave.k;
@@ -705,7 +705,7 @@ static enum lmc_status lmc__salvage_trailer(lmc__salvage *s)
 
 /* The steps of the comment at the top. With an index, 1, 3 and 4 have nothing to find: it names all
  * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
-static enum lmc_status lmc__fill_tables(lmc__salvage *s)
+static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
     size_t numbered;
     if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
@@ -719,11 +719,11 @@ static enum lmc_status lmc__fill_tables(lmc__salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_confirm says: of each file, then of each of its tensors.
+/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
  *
  *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
  *     verdicts_at     ^ [0]                      ^ [1] */
-static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
+static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 {
     size_t i, n = 0;
     for (i = 0; i < s->reader.tables.listing.n_files; i++) {
@@ -741,7 +741,7 @@ static enum lmc_status lmc__add_verdicts(lmc__salvage *s)
  * when the tables are full; what stays is in proportion to the blocks that were found. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
-    lmc__salvage *const s = lmc__get_salvage(r);
+    lmc_salvage *const s = lmc__get_salvage(r);
     int had_index;
     lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
     s->outer_run = UINT32_MAX;

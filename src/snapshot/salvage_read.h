@@ -20,13 +20,13 @@
 #ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_next_range), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by, so
+ * that lmc_salvage_confirm can tell.
  *
  *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
  *
- *     lmc_next_range ---> the next block of that order, or the gap before it
+ *     lmc_salvage_next ---> the next block of that order, or the gap before it
  *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
@@ -52,7 +52,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     lmc_position position;
     lmc_block_info info;
     if (block->has_prediction) { /* before the coder is in use, which may have to read it */
-        if (!run) return LMC_ERR_NOT_FOUND;
+        if (!run) return LMC_ERR_LOST;
         LMC__TRY(run->prediction);
         LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
         LMC__TRY(lmc__read_prediction(&r->origin, &run->run,
@@ -78,7 +78,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
                : status;
 }
 
-static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i, uint8_t *dst);
+static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i, uint8_t *dst);
 
 /* Whether the outer block of a found one is intact, to s->outer_status: LMC_OK if so. It is decoded
  * for that, and remembered, for there may be many within one. Blocks within blocks within blocks
@@ -88,11 +88,11 @@ static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t 
  *
  * If block 5 is intact, block 9 is a part of its bytes and no block of this file. If it is damaged,
  * its size may be wrong, and block 9 may be what really lies there. */
-static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t block)
+static enum lmc_status lmc__try_outer(lmc_salvage *s, uint32_t run, uint32_t block)
 {
     size_t i;
     if (s->outer_run == run && s->outer_block == block) return LMC_OK;
-    s->outer_status = LMC_ERR_NOT_FOUND;
+    s->outer_status = LMC_ERR_LOST;
     i = lmc__find_found(s, run, block);
     if (i < s->n_blocks && lmc__found_at(s, i)->run == run && lmc__found_at(s, i)->block == block) {
         s->outer.size = 0;
@@ -113,12 +113,12 @@ static enum lmc_status lmc__try_outer(lmc__salvage *s, uint32_t run, uint32_t bl
  * decodes is right. A copy that lies within the bytes of another block is passed over if that one
  * is intact: then it is part of that one's content, such as an LMC file that was packed into this
  * one, and just looks like a block of this file. */
-LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t number, size_t i,
+LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, size_t i,
                                                    uint8_t *dst)
 {
     const size_t n = number == SIZE_MAX ? lmc__count_found(s) : s->n_blocks;
     const lmc__found_block first = *lmc__found_at(s, i);
-    enum lmc_status status = LMC_ERR_NOT_FOUND;
+    enum lmc_status status = LMC_ERR_LOST;
     if (first.is_doubtful) return LMC_ERR_CORRUPT;
     for (; i < n; i++) {
         const lmc__found_block *const f = lmc__found_at(s, i);
@@ -135,7 +135,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t numbe
 }
 
 /* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_next_range.
+ * is lost ends it; what is around that is to be had by lmc_salvage_next.
  *
  * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
  * are two, as in other readers: one for runs that this very file predicts, because reading those
@@ -143,7 +143,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc__salvage *s, size_t numbe
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
-    lmc__salvage *const s = lmc__get_salvage(r);
+    lmc_salvage *const s = lmc__get_salvage(r);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     lmc__buffer *const part = &r->base[run->prediction == LMC__PREDICT_OWN];
     while (size != 0) {
@@ -154,9 +154,9 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
         uint8_t *to = dst;
         LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
                        lmc__found_at(s, i)->block == block,
-                   LMC_ERR_NOT_FOUND);
+                   LMC_ERR_LOST);
         LMC__CHECK(lmc__found_at(s, i)->length == length,
-                   LMC_ERR_NOT_FOUND); /* of an unknown run */
+                   LMC_ERR_LOST); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
@@ -173,15 +173,15 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
+/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
  * its CRC, those of tensors by their identities. */
-static int8_t *lmc__verdicts_of(const lmc__salvage *s, size_t file_number)
+static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
+/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
@@ -221,7 +221,7 @@ static void lmc__advance(lmc__span *span, uint64_t offset)
 /* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
  * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
  * never whole. So a leaf is only ever made of neighbours. */
-static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *verdicts,
+static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
                                 lmc__span span)
 {
     const lmc__kernels *const k = s->reader.coder->wave.k;
@@ -248,7 +248,7 @@ static void lmc__digest_tensors(lmc__salvage *s, const lmc_file *file, int8_t *v
 /* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
  * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
  * what is there is taken: once something is lost it is of no use, and not compared. */
-static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
+static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
     int8_t *const verdicts = lmc__verdicts_of(s, number);
@@ -267,7 +267,7 @@ static void lmc__digest_range(lmc__salvage *s, size_t number, lmc__span span)
 }
 
 /* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
+static void lmc__digest_next(lmc_salvage *s, const lmc_range *range)
 {
     lmc__span span;
     span.offset = s->offset;
@@ -279,10 +279,10 @@ static void lmc__digest_next(lmc__salvage *s, const lmc_range *range)
 
 /* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
  * status. */
-static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint64_t size)
+static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_range *range, uint64_t size)
 {
     range->size = size;
-    range->status = LMC_ERR_NOT_FOUND;
+    range->status = LMC_ERR_LOST;
     lmc__digest_next(s, range);
     return LMC_OK;
 }
@@ -294,7 +294,7 @@ static enum lmc_status lmc__report_lost(lmc__salvage *s, lmc_range *range, uint6
  *
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
-static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, size_t skip,
+static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_range *range)
 {
     const lmc_limits *const limits = &s->reader.options.limits;
@@ -326,7 +326,7 @@ static enum lmc_status lmc__deliver(lmc__salvage *s, size_t number, size_t i, si
  *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
  *     files               |--- a -------------|- b ---|
  *     ranges              | 0   | lost      |3| 3 | 4 | */
-static enum lmc_status lmc__next_of_run(lmc__salvage *s, uint64_t position, uint64_t end,
+static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint64_t end,
                                         lmc_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
@@ -354,7 +354,7 @@ static enum lmc_status lmc__next_of_run(lmc__salvage *s, uint64_t position, uint
 /* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
  * between runs, and behind the last are lost ones. A file of unknown size ends with its last
  * run. */
-static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
     const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
@@ -382,7 +382,7 @@ static enum lmc_status lmc__next_of_file(lmc__salvage *s, lmc_range *range)
 /* The next block without a place. Its copies are passed over: they are of the same position, and
  * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
  * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
-static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_range *range)
 {
     const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
@@ -402,48 +402,56 @@ static enum lmc_status lmc__next_unplaced(lmc__salvage *s, lmc_range *range)
  * reader, and it does not go back.
  *
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     LMC_ERR_NOT_FOUND  that was all
- *     other errors       about the call (memory, a limit): nothing was handed out */
-LMC__COLD LMC_API enum lmc_status lmc_next_range(lmc_reader *r, lmc_range *range)
+ *     other errors       about the call (memory, a limit): nothing was handed out
+ *
+ * The end is a range of its own, so that no status means both an end and a loss. */
+LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_range *range)
 {
-    lmc__salvage *s;
-    if (!r || !range || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    s = lmc__get_salvage(r);
+    enum lmc_status status;
+    lmc_reader *r;
+    if (!s || !range) return LMC_ERR_ARGUMENT;
+    r = &s->reader;
     memset(range, 0, sizeof *range);
     range->position.run = range->position.block = UINT32_MAX;
     while (s->file < r->tables.listing.n_files) {
-        const enum lmc_status status = lmc__next_of_file(s, range);
+        status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;
         s->offset = 0;
         s->file++;
         if (s->file < r->tables.listing.n_files && lmc__file_at(r, s->file)->start == 0)
             s->run = lmc__stream_of(r, lmc__file_at(r, s->file))->first_run;
     }
-    return lmc__next_unplaced(s, range);
-}
-
-LMC_API enum lmc_status lmc_get_damage(const lmc_reader *r, lmc_damage *damage)
-{
-    if (!r || !damage || !r->options.salvage) return LMC_ERR_ARGUMENT;
-    *damage = lmc__get_salvage(r)->damage;
+    status = lmc__next_unplaced(s, range);
+    if (status != LMC_ERR_NOT_FOUND) return status;
+    range->is_end = 1;
+    range->file_number = SIZE_MAX;
+    range->offset = 0;
     return LMC_OK;
 }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
-LMC_API int lmc_is_described(const lmc_reader *r, size_t file_number)
+LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage *damage)
 {
-    return r && file_number < r->tables.listing.n_files &&
-           lmc__file_at(r, file_number)->is_described;
+    if (!s || !damage) return LMC_ERR_ARGUMENT;
+    *damage = s->damage;
+    return LMC_OK;
 }
 
-/* Of a file, or of one of its tensors, which tensor points to: 1 or -1 when all of it has gone by
- * in lmc_next_range without a gap and there was an index to compare with, else 0. */
-LMC_API int lmc_confirm(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
+
+/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
+ * known. */
+LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
-    const lmc_file *const file = lmc_get_file(r, file_number);
-    if (!file || !r->options.salvage) return 0;
-    return lmc__verdicts_of(lmc__get_salvage(r),
-                            file_number)[tensor ? 1 + (size_t)(tensor - file->tensors) : 0];
+    return s && file_number < s->reader.tables.listing.n_files &&
+           lmc__file_at(&s->reader, file_number)->is_described;
+}
+
+/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
+ * without a gap and there was an index to compare with, else 0. */
+LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
+{
+    const lmc_file *const file = s ? lmc_get_file(&s->reader, file_number) : NULL;
+    if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
+    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
 }
 #endif /* LMC_NO_SALVAGE */

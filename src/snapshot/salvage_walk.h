@@ -83,7 +83,7 @@ static int lmc__is_linked(const lmc__walk *w) { return w->state != LMC__SEARCHIN
 
 /* A section that stands where the last thing ends is also what should follow that: the next one in
  * its numbers, and not before all blocks of the run. While searching, any may be. */
-static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__section *section)
+static int lmc__is_next(const lmc_salvage *s, const lmc__walk *w, const lmc__section *section)
 {
     if (!lmc__is_linked(w)) return 1;
     if (w->n_blocks != 0 && w->next_block != w->n_blocks) return 0;
@@ -100,7 +100,7 @@ static int lmc__is_next(const lmc__salvage *s, const lmc__walk *w, const lmc__se
 }
 
 /* Keeps what a section tells, where there is no index; body_at: in tables.index. */
-static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
+static enum lmc_status lmc__keep_section(lmc_salvage *s, const lmc__walk *w,
                                          const lmc__section *section, int kind, size_t body_at,
                                          int is_intact)
 {
@@ -121,7 +121,7 @@ static enum lmc_status lmc__keep_section(lmc__salvage *s, const lmc__walk *w,
 /* An INDX section. If it is intact and this file's, its tables replace what was found, and all is
  * searched again with their help. Damaged, where it should be, it is the end as well. Elsewhere it
  * is part of something else. *step: its size, if it is the end. */
-static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static enum lmc_status lmc__meet_index(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                        uint64_t *step)
 {
     const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
@@ -142,7 +142,7 @@ static enum lmc_status lmc__meet_index(lmc__salvage *s, lmc__walk *w, const lmc_
 
 /* The run at hand is now the one whose section begins at w->at. How many blocks it has is known by
  * the index, or by the section's body, if that is intact; else body is NULL. */
-static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static void lmc__begin_walked_run(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                   const uint8_t *body)
 {
     w->after = section->number + 1;
@@ -163,7 +163,7 @@ static void lmc__begin_walked_run(lmc__salvage *s, lmc__walk *w, const lmc__sect
 
 /* A FILE or RUN section. A damaged one is taken where it should be, since its header is right; so
  * the walk stays linked. *step: its size, if it is taken. */
-static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static enum lmc_status lmc__meet_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                          uint64_t *step)
 {
     lmc_reader *const r = &s->reader;
@@ -206,7 +206,7 @@ static enum lmc_status lmc__meet_section(lmc__salvage *s, lmc__walk *w, const lm
 
 /* An ancillary section, of any size: it is passed over. Its body is compared with its CRC, as that
  * is all that speaks for it where it should not be. */
-static void lmc__meet_ancillary(lmc__salvage *s, lmc__walk *w, const lmc__section *section,
+static void lmc__meet_ancillary(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                 uint64_t *step)
 {
     const uint64_t size = LMC__SECTION_HEADER_SIZE + section->size;
@@ -234,7 +234,7 @@ static void lmc__meet_ancillary(lmc__salvage *s, lmc__walk *w, const lmc__sectio
 
 /* What looks like the header of a section is at p. It must have its Head_CRC, fit what should
  * follow, and lie within the file and the limits. */
-static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
+static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
     const lmc_reader *const r = &s->reader;
@@ -257,7 +257,7 @@ static enum lmc_status lmc__look_at_section(lmc__salvage *s, lmc__walk *w, const
 /* The runs that a block may belong to: number j, from that of the run at hand on; NULL: no more.
  * With an index, that and three more, for the sections of a few may be lost in between; without,
  * only the run at hand is known. entries: as of lmc__fits_run. */
-static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w, size_t j,
+static const lmc__run *lmc__walked_run(const lmc_salvage *s, const lmc__walk *w, size_t j,
                                        const uint8_t **entries)
 {
     const lmc_reader *const r = &s->reader;
@@ -272,7 +272,7 @@ static const lmc__run *lmc__walked_run(const lmc__salvage *s, const lmc__walk *w
 /* The header of a block whose numbers are right for run number j. Linked, only the next block of
  * the run at hand is taken: what else stands there may be content of one that was shortened. *step:
  * its size, if it is taken. */
-static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
+static enum lmc_status lmc__meet_block(lmc_salvage *s, lmc__walk *w, const lmc__run *run, size_t j,
                                        const lmc__found_block *block, uint64_t *step)
 {
     const size_t first = w->after ? w->after - 1 : 0;
@@ -296,7 +296,7 @@ static enum lmc_status lmc__meet_block(lmc__salvage *s, lmc__walk *w, const lmc_
  * from its CRC (lmc__header_state): a run is tried by working out the block's number, which must
  * then be below the run's count, and the size right for it. If no run that is known fits, it is
  * kept as an orphan: its section may be lost, or come later. */
-static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const uint8_t *p,
+static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
     const lmc__kernels *const k = s->reader.coder->wave.k;
@@ -340,7 +340,7 @@ static enum lmc_status lmc__look_at_block(lmc__salvage *s, lmc__walk *w, const u
 /* Nothing that fits is where the last thing ends: the search begins at w->resume. If that was a
  * block and its bytes may not be searched (too much was read twice), it is taken back: what it
  * hides would be lost silently otherwise. */
-static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
+static void lmc__break_link(lmc_salvage *s, lmc__walk *w)
 {
     s->damage.n_breaks++;
     if (w->last == LMC__LAST_BLOCK) {
@@ -359,7 +359,7 @@ static void lmc__break_link(lmc__salvage *s, lmc__walk *w)
 
 /* No section fits into what is left of the file. Where that is also the end of what should be
  * there, nothing is missing at the end. */
-static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
+static void lmc__meet_end(lmc_salvage *s, lmc__walk *w)
 {
     const int has_all_blocks = w->n_blocks == 0 || w->next_block == w->n_blocks;
     const int has_all_runs = !s->damage.has_index || w->after == lmc__count_runs(&s->reader.tables);
@@ -373,7 +373,7 @@ static void lmc__meet_end(lmc__salvage *s, lmc__walk *w)
 
 /* The whole walk. While searching, only bytes with which a header can begin are looked at: the sync
  * byte of blocks, and the first letters of the kinds of sections. */
-LMC__COLD static enum lmc_status lmc__walk_through(lmc__salvage *s)
+LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     uint8_t is_first[256]; /* bytes with which a header begins */
     lmc__walk w;

@@ -226,18 +226,17 @@ static int salvage(void)
 {
     lmc_memory memory = in_memory(known_snapshot, sizeof known_snapshot - 100);
     lmc_source source = lmc_make_memory_source(&memory);
-    lmc_reader_options options;
     lmc_reader *reader = NULL;
+#ifndef LMC_NO_SALVAGE
+    lmc_salvage *salvage = NULL;
+#endif
     MUST(lmc_open_reader(&reader, &source, NULL) != LMC_OK);
-    memset(&options, 0, sizeof options);
-    options.salvage = 1;
-#ifdef LMC_NO_SALVAGE
-    MUST(lmc_open_reader(&reader, &source, &options) == LMC_ERR_UNSUPPORTED);
-#else
-    MUST(lmc_open_reader(&reader, &source, &options) == LMC_OK);
+#ifndef LMC_NO_SALVAGE
+    MUST(lmc_salvage_open(&salvage, &source, NULL) == LMC_OK);
+    reader = lmc_salvage_reader(salvage);
     MUST(lmc_get_file(reader, 0) && !lmc_get_file(reader, 1));
     MUST(lmc_read_file(reader, 0, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
-    lmc_free_reader(reader);
+    lmc_salvage_free(salvage);
 #endif
     lmc_free_memory(&memory);
     return 0;
