@@ -12937,10 +12937,10 @@ typedef struct lmc__delta {
 } lmc__delta;
 
 /* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. There are 7 where at most a fifth has changed, or where the last one saves 1/90. A sparse
+ * %. There are 7 where at most a fifth has changed, or where the last one saves 1/108. A sparse
  * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
-#define LMC__MORE_SAVING 90u
+#define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
 /* A delta of which at most one element in so many has changed is sparse. */
