@@ -569,9 +569,9 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
- * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
- * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
+ * what was written is on its way until then). A source seeks; its size is taken when it is made.
+ * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
@@ -638,11 +638,11 @@ LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *s
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
-    const char *name; /* UTF-8 */
+    const char *name;     /* UTF-8 */
     enum lmc_dtype dtype; /* not LMC_AUTO */
     unsigned rank;
     const uint64_t *shape; /* rank entries, outermost first */
-    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
@@ -855,8 +855,9 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
- * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
+ * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
+ * above. */
 #ifndef LMC_NO_ENCODER
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,
@@ -9119,8 +9120,8 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
 }
 
-/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a time,
- * without a branch on the data: if one in a hundred has changed, none could be foreseen. The
+/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+ * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -9157,14 +9158,14 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
         if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++)
-            for (j = 0; j < step; j += 16) {
-                const __mmask16 m = (__mmask16)(differ[v] >> j);
-                const __m512i numbers =
-                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-                _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-                n_changed += (size_t)_mm_popcnt_u32(m);
-            }
+        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+        {
+            const __mmask16 m = (__mmask16)(differ[v] >> j);
+            const __m512i numbers =
+                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+            n_changed += (size_t)_mm_popcnt_u32(m);
+        }
     }
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
@@ -13202,7 +13203,8 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
                 from[k][j] = (uint8_t)i;
             }
         }
-        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) < best[chosen][n - 1])
+        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) <
+            best[chosen][n - 1])
             chosen = k;
     }
     memcpy(first_key, m->first_key, n);
@@ -13265,7 +13267,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     total_bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > (cuts ? LMC__FEW_CLASSES : 1)) {
-        const int64_t least = m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
+        const int64_t least =
+            m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
@@ -13277,11 +13280,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         lmc__merge_classes(&m, best);
     }
     if (cuts)
-        total_bits = within * n / m.total +
-                     lmc__cut_classes(&m, max_classes,
-                                      block->may_group && max_classes < LMC__MORE_CLASSES
-                                          ? LMC__MORE_CLASSES
-                                          : max_classes);
+        total_bits =
+            within * n / m.total +
+            lmc__cut_classes(&m, max_classes,
+                             block->may_group && max_classes < LMC__MORE_CLASSES ? LMC__MORE_CLASSES
+                                                                                 : max_classes);
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
@@ -13316,7 +13319,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
-    const size_t run = n < 4 * LMC__SAMPLE_SIZE          ? LMC__DELTA_SAMPLE_RUN / 2
+    const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
                                                        : LMC__DELTA_SAMPLE_RUN,
                  size = run * block->width;
@@ -17806,8 +17809,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status = lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws,
-                                   ws_size);
+        status =
+            lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
@@ -18643,7 +18646,8 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
+    if (c->parallel && n > 0)
+        c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;
@@ -26531,8 +26535,9 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 /* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
  * data. So restoring gives a file that every loader of safetensors opens.
  *
- *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...} spaces
- *     data of a | data of b ...      by falling width of the dtype, then by name: all are aligned
+ *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...}
+ * spaces data of a | data of b ...      by falling width of the dtype, then by name: all are
+ * aligned
  */
 #ifndef LMC_NO_ENCODER
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
@@ -26592,7 +26597,8 @@ static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
 /* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a, *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = *(const lmc_array *const *)a, *const y =
+                                                                 *(const lmc_array *const *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
@@ -26699,8 +26705,7 @@ LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
     status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK)
-        status = lmc__write_array_file(writer, &f, path, n, file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

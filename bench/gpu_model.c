@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * A model, in plain C, of a decoder that works as a GPU has to: what can be done at once, what must wait for what, how much shared memory a
- * block takes, and what a directory of node starts ("gdir", annex D of the page) would cost and save. It is no decoder for use: it decodes
- * direct bf16 blocks (stored, or planes without classes) and checks the result against lmc.h.
+ * A model, in plain C, of a decoder that works as a GPU has to: what can be done at once, what must
+ * wait for what, how much shared memory a block takes, and what a directory of node starts ("gdir",
+ * annex D of the page) would cost and save. It is no decoder for use: it decodes direct bf16 blocks
+ * (stored, or planes without classes) and checks the result against lmc.h.
  *
- *     bench/gpu_model FILE [LOG2_BLOCK...]      FILE: safetensors of bf16; its data is taken as one array
+ *     bench/gpu_model FILE [LOG2_BLOCK...]      FILE: safetensors of bf16; its data is taken as one
+ * array
  *
  * One group of threads decodes one block. The steps:
  *
- *   1 tree     table of nodes from the Tree_Header: which are masks, flat, constant, escaped. It does not depend on the data.
- *   2 starts   node k starts where k - 1 ends; its size follows from how many elements pass through it, that from the ones of the masks above.
- *              Without a directory this is a chain: count the ones of a mask (all threads), only then is the next one found.
- *              With a directory (ones and size of each mask) it is two scans: populations from the root down, then sizes in file order.
- *   3 expand   masks that are coded (frozen trees, gaps) become plain bits: a warp for each mask, all at once.
- *   4 rank     ones before each word of each mask: one scan.
- *   5 walk     each element alone: from the root, its bit says left or right, the rank says its number there. No barrier, only shared memory.
+ *   1 tree     table of nodes from the Tree_Header: which are masks, flat, constant, escaped. It
+ * does not depend on the data. 2 starts   node k starts where k - 1 ends; its size follows from how
+ * many elements pass through it, that from the ones of the masks above. Without a directory this is
+ * a chain: count the ones of a mask (all threads), only then is the next one found. With a
+ * directory (ones and size of each mask) it is two scans: populations from the root down, then
+ * sizes in file order. 3 expand   masks that are coded (frozen trees, gaps) become plain bits: a
+ * warp for each mask, all at once. 4 rank     ones before each word of each mask: one scan. 5 walk
+ * each element alone: from the root, its bit says left or right, the rank says its number there. No
+ * barrier, only shared memory.
  *
- * PARALLEL marks loops whose rounds do not depend on each other; a barrier is counted behind each, and log2 of the length more for a scan.
+ * PARALLEL marks loops whose rounds do not depend on each other; a barrier is counted behind each,
+ * and log2 of the length more for a scan.
  */
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
@@ -30,9 +35,10 @@ typedef struct node {
     enum { CONSTANT, ESCAPED, FLAT, MASK } kind;
     int depth, left, right; /* children of a mask: numbers of nodes */
     int first, flat_bits;   /* leaf; of FLAT: log2 of the leaves */
-    size_t n, start, size;  /* of the payload: its mask, bits or bytes, without those of its children */
-    const uint8_t *bits;    /* of a mask, expanded */
-    uint32_t *rank;         /* ones before each 32 bits */
+    size_t n, start,
+        size; /* of the payload: its mask, bits or bytes, without those of its children */
+    const uint8_t *bits; /* of a mask, expanded */
+    uint32_t *rank;      /* ones before each 32 bits */
 } node;
 
 typedef struct tree {
@@ -45,7 +51,8 @@ typedef struct tree {
 
 /* What is counted, over all blocks. */
 static struct counts {
-    double blocks, stored, elements, bytes, masks, nested, gaps, chain, chain_with_directory, reads, shared, walk_max;
+    double blocks, stored, elements, bytes, masks, nested, gaps, chain, chain_with_directory, reads,
+        shared, walk_max;
 } total;
 
 static uint8_t *arena;
@@ -95,7 +102,8 @@ static int add_nodes(tree *t, int depth, int x, int a)
     return me;
 }
 
-/* Leaves by length, then by value; the escape last. lengths: of 256 symbols; escape: 0 if there is none. */
+/* Leaves by length, then by value; the escape last. lengths: of 256 symbols; escape: 0 if there is
+ * none. */
 static void make_tree(tree *t, const uint8_t *lengths, int escape)
 {
     int length, s, at = 0;
@@ -120,12 +128,16 @@ static tree frozen[10];
 
 static void make_frozen(void)
 {
-    static const uint16_t rows[10][15] = {
-        {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0},
-        {0, 0, 1, 0, 8, 11, 17, 56, 2, 68, 56, 0, 28, 7, 2}, {0, 1, 0, 4, 4, 0, 28, 2, 54, 1, 69, 2, 54, 3, 34},
-        {0, 1, 0, 7, 1, 0, 27, 1, 0, 56, 0, 2, 68, 3, 90},   {1, 0, 0, 3, 5, 0, 3, 25, 0, 1, 55, 0, 3, 68, 92},
-        {1, 0, 0, 4, 4, 0, 0, 27, 1, 0, 0, 47, 9, 1, 162},   {1, 0, 0, 6, 2, 0, 0, 0, 27, 1, 0, 0, 6, 51, 162},
-        {1, 0, 0, 6, 2, 0, 0, 0, 28, 0, 0, 0, 0, 37, 182},   {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214}};
+    static const uint16_t rows[10][15] = {{0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},
+                                          {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0},
+                                          {0, 0, 1, 0, 8, 11, 17, 56, 2, 68, 56, 0, 28, 7, 2},
+                                          {0, 1, 0, 4, 4, 0, 28, 2, 54, 1, 69, 2, 54, 3, 34},
+                                          {0, 1, 0, 7, 1, 0, 27, 1, 0, 56, 0, 2, 68, 3, 90},
+                                          {1, 0, 0, 3, 5, 0, 3, 25, 0, 1, 55, 0, 3, 68, 92},
+                                          {1, 0, 0, 4, 4, 0, 0, 27, 1, 0, 0, 47, 9, 1, 162},
+                                          {1, 0, 0, 6, 2, 0, 0, 0, 27, 1, 0, 0, 6, 51, 162},
+                                          {1, 0, 0, 6, 2, 0, 0, 0, 28, 0, 0, 0, 0, 37, 182},
+                                          {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214}};
     int level, ones, s, length, i;
     for (level = 0; level < 10; level++) {
         tree *const t = &frozen[level];
@@ -153,7 +165,8 @@ static void make_frozen(void)
 
 /* -- 2 and 3: starts, and masks as plain bits -- */
 
-static size_t decode_list(tree *t, const uint8_t *in, size_t n, int nesting, uint8_t *out, double *chain);
+static size_t decode_list(tree *t, const uint8_t *in, size_t n, int nesting, uint8_t *out,
+                          double *chain);
 
 static size_t count_ones(const uint8_t *bits, size_t n)
 {
@@ -162,8 +175,10 @@ static size_t count_ones(const uint8_t *bits, size_t n)
     return ones;
 }
 
-/* A mask at in: its plain bits, and the bytes that it takes. chain: barriers until its size is known. */
-static size_t expand_mask(const uint8_t *in, size_t n, int nesting, const uint8_t **bits, double *chain)
+/* A mask at in: its plain bits, and the bytes that it takes. chain: barriers until its size is
+ * known. */
+static size_t expand_mask(const uint8_t *in, size_t n, int nesting, const uint8_t **bits,
+                          double *chain)
 {
     const size_t m = (n + 7) / 8;
     unsigned mode;
@@ -181,18 +196,19 @@ static size_t expand_mask(const uint8_t *in, size_t n, int nesting, const uint8_
     }
     *bits = out = take(m);
     if (mode <= 20) {
-        static tree copies[3]; /* each nesting decodes one mask at a time here; on a GPU they are per warp */
+        static tree copies[3]; /* each nesting decodes one mask at a time here; on a GPU they are
+                                  per warp */
         tree *const t = &copies[nesting];
         *t = frozen[(mode - 1) >> 1];
         total.nested++;
         size = decode_list(t, in, m, nesting + 1, out, chain);
-        if ((mode - 1) & 1)
-            PARALLEL for (i = 0; i < m; i++) out[i] = (uint8_t)~out[i];
+        if ((mode - 1) & 1) PARALLEL for (i = 0; i < m; i++) out[i] = (uint8_t)~out[i];
         if ((mode - 1) & 1 && n & 7) out[m - 1] &= (uint8_t)((1 << (n & 7)) - 1);
         return 1 + size;
     }
-    /* Gaps. Select: which bits of Quotients are ones (a scan of their counts); gaps: difference to the one before, with the low part; then a
-     * scan makes positions. All K of them at once: three steps, whatever K is. */
+    /* Gaps. Select: which bits of Quotients are ones (a scan of their counts); gaps: difference to
+     * the one before, with the low part; then a scan makes positions. All K of them at once: three
+     * steps, whatever K is. */
     {
         const unsigned s = (mode - 21) >> 1;
         const size_t k = in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
@@ -207,7 +223,8 @@ static size_t expand_mask(const uint8_t *in, size_t n, int nesting, const uint8_
             gap = bit - before;
             before = bit + 1;
             gap <<= s;
-            for (j = 0; j < s; j++) gap |= (size_t)(low[(i * s + j) >> 3] >> ((i * s + j) & 7) & 1) << j;
+            for (j = 0; j < s; j++)
+                gap |= (size_t)(low[(i * s + j) >> 3] >> ((i * s + j) & 7) & 1) << j;
             position += gap;
             out[position >> 3] ^= (uint8_t)(1 << (position & 7));
             position++;
@@ -249,7 +266,8 @@ static size_t find_starts(tree *t, const uint8_t *in, size_t n, int nesting, dou
 
 /* -- 4 and 5: ranks, then each element alone -- */
 
-static size_t decode_list(tree *t, const uint8_t *in, size_t n, int nesting, uint8_t *out, double *chain)
+static size_t decode_list(tree *t, const uint8_t *in, size_t n, int nesting, uint8_t *out,
+                          double *chain)
 {
     const size_t size = find_starts(t, in, n, nesting, chain);
     size_t i, j;
@@ -261,9 +279,13 @@ static size_t decode_list(tree *t, const uint8_t *in, size_t n, int nesting, uin
         v->rank = (uint32_t *)(void *)take(((v->n + 31) / 32) * sizeof *v->rank);
         for (i = 0; i < (v->n + 31) / 32; i++) {
             v->rank[i] = ones;
-            for (j = 4 * i; j < 4 * i + 4 && j < (v->n + 7) / 8; j++) ones += (uint32_t)__builtin_popcount(v->bits[j]);
+            for (j = 4 * i; j < 4 * i + 4 && j < (v->n + 7) / 8; j++)
+                ones += (uint32_t)__builtin_popcount(v->bits[j]);
         }
-        if (nesting == 0) total.shared += (double)((v->n + 7) / 8 + (v->n + 31) / 32 * 2); /* ranks of 16 bits, a base for each mask */
+        if (nesting == 0)
+            total.shared +=
+                (double)((v->n + 7) / 8 +
+                         (v->n + 31) / 32 * 2); /* ranks of 16 bits, a base for each mask */
     }
     PARALLEL for (i = 0; i < n; i++)
     {
@@ -271,7 +293,8 @@ static size_t decode_list(tree *t, const uint8_t *in, size_t n, int nesting, uin
         const node *v = &t->nodes[0];
         unsigned reads = 0;
         while (v->kind == MASK) {
-            const uint32_t word = lmc__load32(v->bits + 4 * (at >> 5)); /* the arena and the input have room behind */
+            const uint32_t word =
+                lmc__load32(v->bits + 4 * (at >> 5)); /* the arena and the input have room behind */
             const uint32_t below = word & (uint32_t)(((uint64_t)1 << (at & 31)) - 1);
             const size_t ones = v->rank[at >> 5] + (size_t)__builtin_popcount(below);
             reads += 2;
@@ -336,7 +359,8 @@ static int decode_block(const uint8_t *block, const lmc_block_info *info, uint8_
     double chain = 1, masks = total.masks;
     uint8_t *plane[2];
     size_t i;
-    if (info->width != 2 || info->has_prediction || (block[1] >> 3) != (info->stored ? 0 : 4)) return 0;
+    if (info->width != 2 || info->has_prediction || (block[1] >> 3) != (info->stored ? 0 : 4))
+        return 0;
     arena_used = 0;
     total.blocks++;
     total.elements += (double)n;
@@ -358,8 +382,10 @@ static int decode_block(const uint8_t *block, const lmc_block_info *info, uint8_
     }
     total.chain += chain;
     masks = total.masks - masks;
-    /* with a directory: tree, populations from the root (15 levels at most), one scan of sizes; expansion of all masks at once */
-    total.chain_with_directory += 3 + 15 + log2_up((size_t)masks + 1) + (masks ? (chain - 4) / masks : 0);
+    /* with a directory: tree, populations from the root (15 levels at most), one scan of sizes;
+     * expansion of all masks at once */
+    total.chain_with_directory +=
+        3 + 15 + log2_up((size_t)masks + 1) + (masks ? (chain - 4) / masks : 0);
     return 1;
 }
 
@@ -370,15 +396,19 @@ int main(int argc, char **argv)
     uint64_t header;
     size_t size;
     int i;
-    if (!f || fread(&header, 1, 8, f) != 8 || fseek(f, 0, SEEK_END) != 0) return fprintf(stderr, "usage: gpu_model FILE.safetensors [LOG2_BLOCK...]\n"), 2;
+    if (!f || fread(&header, 1, 8, f) != 8 || fseek(f, 0, SEEK_END) != 0)
+        return fprintf(stderr, "usage: gpu_model FILE.safetensors [LOG2_BLOCK...]\n"), 2;
     size = ((size_t)ftell(f) - 8 - (size_t)header) & ~(size_t)1;
     src = (uint8_t *)malloc(size);
     packed = (uint8_t *)malloc(size + size / 8 + 4096);
     out = (uint8_t *)malloc((size_t)16 << 20);
     arena = (uint8_t *)malloc((size_t)256 << 20);
-    if (!src || !packed || !out || !arena || fseek(f, (long)(8 + header), SEEK_SET) != 0 || fread(src, 1, size, f) != size) return 1;
+    if (!src || !packed || !out || !arena || fseek(f, (long)(8 + header), SEEK_SET) != 0 ||
+        fread(src, 1, size, f) != size)
+        return 1;
     make_frozen();
-    printf("| elements per block | size | masks (nested, gaps) per block | barriers without directory | with | shared memory KB | reads per element (most) | "
+    printf("| elements per block | size | masks (nested, gaps) per block | barriers without "
+           "directory | with | shared memory KB | reads per element (most) | "
            "directory, %% of the file |\n|---|---|---|---|---|---|---|---|\n");
     for (i = 2; i < argc || i == 2; i++) {
         lmc_tensor_options options;
@@ -391,7 +421,9 @@ int main(int argc, char **argv)
         options.log2_block = argc > 2 ? (unsigned)atoi(argv[i]) : 16;
         ws_size = lmc_tensor_workspace_size(&options);
         ws = malloc(ws_size);
-        if (!ws || lmc_encode_tensor(packed, size + size / 8 + 4096, &packed_size, src, size, &options, ws, ws_size) != LMC_OK) return 1;
+        if (!ws || lmc_encode_tensor(packed, size + size / 8 + 4096, &packed_size, src, size,
+                                     &options, ws, ws_size) != LMC_OK)
+            return 1;
         free(ws);
         memset(packed + packed_size, 0, 64);
         while (at < packed_size) {
@@ -399,15 +431,22 @@ int main(int argc, char **argv)
             lmc_block_info info;
             position.run = 0;
             position.block = number++;
-            if (lmc_read_block_info(packed + at, packed_size - at, position, &info) != LMC_OK) return 1;
-            if (!decode_block(packed + at, &info, out)) return fprintf(stderr, "block %u is of a kind that the model does not know\n", number - 1), 1;
-            if (memcmp(out, src + done, info.size) != 0) return fprintf(stderr, "block %u is decoded wrongly\n", number - 1), 1;
+            if (lmc_read_block_info(packed + at, packed_size - at, position, &info) != LMC_OK)
+                return 1;
+            if (!decode_block(packed + at, &info, out))
+                return fprintf(stderr, "block %u is of a kind that the model does not know\n",
+                               number - 1),
+                       1;
+            if (memcmp(out, src + done, info.size) != 0)
+                return fprintf(stderr, "block %u is decoded wrongly\n", number - 1), 1;
             at += info.encoded_size;
             done += info.size;
         }
-        printf("| %u | %.2f %% | %.1f (%.1f, %.1f) | %.0f | %.0f | %.1f | %.2f (%.0f) | %.3f |\n", 1u << options.log2_block, 100.0 * (double)packed_size / (double)size,
-               total.masks / total.blocks, total.nested / total.blocks, total.gaps / total.blocks, total.chain / total.blocks,
-               total.chain_with_directory / total.blocks, total.shared / total.blocks / 1024, total.reads / total.elements, total.walk_max,
+        printf("| %u | %.2f %% | %.1f (%.1f, %.1f) | %.0f | %.0f | %.1f | %.2f (%.0f) | %.3f |\n",
+               1u << options.log2_block, 100.0 * (double)packed_size / (double)size,
+               total.masks / total.blocks, total.nested / total.blocks, total.gaps / total.blocks,
+               total.chain / total.blocks, total.chain_with_directory / total.blocks,
+               total.shared / total.blocks / 1024, total.reads / total.elements, total.walk_max,
                100 * 6 * total.masks / total.bytes);
     }
     return 0;

@@ -509,9 +509,9 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
 LMC_API void lmc_free_memory(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail: what
- * was written is on its way until then). A source seeks; its size is taken when it is made. Errors:
- * ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
+ * what was written is on its way until then). A source seeks; its size is taken when it is made.
+ * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
@@ -578,11 +578,11 @@ LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *s
 LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
-    const char *name; /* UTF-8 */
+    const char *name;     /* UTF-8 */
     enum lmc_dtype dtype; /* not LMC_AUTO */
     unsigned rank;
     const uint64_t *shape; /* rank entries, outermost first */
-    const void *data; /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
@@ -795,8 +795,9 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors say,
- * are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
+ * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
+ * above. */
 #ifndef LMC_NO_ENCODER
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype,

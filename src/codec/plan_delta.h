@@ -311,7 +311,8 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
                 from[k][j] = (uint8_t)i;
             }
         }
-        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) < best[chosen][n - 1])
+        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) <
+            best[chosen][n - 1])
             chosen = k;
     }
     memcpy(first_key, m->first_key, n);
@@ -374,7 +375,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     total_bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
     while (m.n_classes > (cuts ? LMC__FEW_CLASSES : 1)) {
-        const int64_t least = m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
+        const int64_t least =
+            m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
@@ -386,11 +388,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         lmc__merge_classes(&m, best);
     }
     if (cuts)
-        total_bits = within * n / m.total +
-                     lmc__cut_classes(&m, max_classes,
-                                      block->may_group && max_classes < LMC__MORE_CLASSES
-                                          ? LMC__MORE_CLASSES
-                                          : max_classes);
+        total_bits =
+            within * n / m.total +
+            lmc__cut_classes(&m, max_classes,
+                             block->may_group && max_classes < LMC__MORE_CLASSES ? LMC__MORE_CLASSES
+                                                                                 : max_classes);
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
@@ -425,7 +427,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
-    const size_t run = n < 4 * LMC__SAMPLE_SIZE          ? LMC__DELTA_SAMPLE_RUN / 2
+    const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
                                                        : LMC__DELTA_SAMPLE_RUN,
                  size = run * block->width;

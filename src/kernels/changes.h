@@ -102,8 +102,8 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
 }
 
-/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a time,
- * without a branch on the data: if one in a hundred has changed, none could be foreseen. The
+/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+ * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -140,14 +140,14 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
         if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++)
-            for (j = 0; j < step; j += 16) {
-                const __mmask16 m = (__mmask16)(differ[v] >> j);
-                const __m512i numbers =
-                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-                _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-                n_changed += (size_t)_mm_popcnt_u32(m);
-            }
+        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+        {
+            const __mmask16 m = (__mmask16)(differ[v] >> j);
+            const __m512i numbers =
+                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+            n_changed += (size_t)_mm_popcnt_u32(m);
+        }
     }
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;

@@ -9,8 +9,9 @@
 /* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
  * data. So restoring gives a file that every loader of safetensors opens.
  *
- *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...} spaces
- *     data of a | data of b ...      by falling width of the dtype, then by name: all are aligned
+ *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...}
+ * spaces data of a | data of b ...      by falling width of the dtype, then by name: all are
+ * aligned
  */
 #ifndef LMC_NO_ENCODER
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
@@ -70,7 +71,8 @@ static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
 /* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a, *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = *(const lmc_array *const *)a, *const y =
+                                                                 *(const lmc_array *const *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
@@ -177,8 +179,7 @@ LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
     status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK)
-        status = lmc__write_array_file(writer, &f, path, n, file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

@@ -261,7 +261,8 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
     size_t i;
-    if (c->parallel && n > 0) c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
+    if (c->parallel && n > 0)
+        c->parallel->run(c->parallel->user, lmc__step_task, c, n + 2, c->parallel->n_workers);
     else
         for (i = 0; i < n + 2; i++) lmc__step_task(c, i, 0);
     c->parts.size = 0;

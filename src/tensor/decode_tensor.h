@@ -103,8 +103,8 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status = lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws,
-                                   ws_size);
+        status =
+            lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
