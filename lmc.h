@@ -9184,8 +9184,8 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
 }
 
-/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a time,
- * without a branch on the data: if one in a hundred has changed, none could be foreseen. The
+/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+ * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
  * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -9222,14 +9222,14 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
         if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++)
-            for (j = 0; j < step; j += 16) {
-                const __mmask16 m = (__mmask16)(differ[v] >> j);
-                const __m512i numbers =
-                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-                _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-                n_changed += (size_t)_mm_popcnt_u32(m);
-            }
+        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+        {
+            const __mmask16 m = (__mmask16)(differ[v] >> j);
+            const __m512i numbers =
+                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+            n_changed += (size_t)_mm_popcnt_u32(m);
+        }
     }
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
@@ -13005,18 +13005,20 @@ typedef struct lmc__delta {
                       smaller */
 } lmc__delta;
 
-/* More classes than these make dense deltas smaller by 0 to 2 % and slower to decode by 10 to 20 %.
- * Up to 8 there are where at most a fifth has changed, or where each one saves 1/128. A sparse
- * delta has as many as save 1/1024 each. */
-#define LMC__MORE_CLASSES 8u
+/* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
+ * %. There are 7 where at most a fifth has changed, or where the last one saves 1/108. A sparse
+ * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
+#define LMC__MORE_CLASSES 7u
+#define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
 /* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192. */
-#define LMC__DELTA_SAMPLE_RUN 16u
+ * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
+ * more than 2048.) */
+#define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
  * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
@@ -13232,6 +13234,56 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
 }
 
+/* Of a few classes, the best way to merge them to `most` or fewer (by dynamic programming): merging
+ * one pair after another, the last steps are the ones that regret the first. Returns the bits that
+ * all take then; of m, only n_classes and first_key are good. A class more than max_classes, up to
+ * `most`, must save 1 / LMC__MORE_SAVING.
+ *
+ *     cost[i][j]     of one class of what was classes i .. j
+ *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
+#define LMC__FEW_CLASSES 12u
+static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
+{
+    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__MAX_CLASSES][LMC__FEW_CLASSES];
+    uint8_t from[LMC__MAX_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    const unsigned n = m->n_classes;
+    unsigned i, j, k, chosen = 0;
+    for (i = 0; i < n; i++) {
+        memcpy(m->merged, &m->classes[i], sizeof *m->merged);
+        cost[i][i] = m->bits[i];
+        for (j = i + 1; j < n; j++) {
+            lmc__add_counts(m->merged, &m->classes[j], m->last);
+            cost[i][j] = lmc__class_bits(m, m->merged);
+        }
+    }
+    if (most > n) most = n;
+    for (j = 0; j < n; j++) {
+        best[0][j] = cost[0][j];
+        from[0][j] = 0;
+    }
+    for (k = 1; k < most; k++) {
+        for (j = k; j < n; j++) {
+            best[k][j] = UINT64_MAX;
+            for (i = k; i <= j; i++) {
+                const uint64_t bits = best[k - 1][i - 1] + cost[i][j];
+                if (bits >= best[k][j]) continue;
+                best[k][j] = bits;
+                from[k][j] = (uint8_t)i;
+            }
+        }
+        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) <
+            best[chosen][n - 1])
+            chosen = k;
+    }
+    memcpy(first_key, m->first_key, n);
+    m->n_classes = chosen + 1;
+    for (k = chosen + 1, j = n - 1; k-- > 0;) {
+        m->first_key[k] = first_key[from[k][j]];
+        j = from[k][j] - 1u;
+    }
+    return best[chosen][n - 1];
+}
+
 /* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
  * delta->grouping, subtract and bits.
  *
@@ -13252,6 +13304,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     const lmc__changes *const changes = &delta->changes;
     size_t n_zero = 0;
     unsigned key, i;
+    int cuts;
     m.classes = scratch->keys;
     m.merged = &scratch->merged;
     m.n = n;
@@ -13268,6 +13321,7 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
     else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
         max_classes = LMC__MORE_CLASSES;
+    cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
     for (key = 0, m.n_classes = 0; key < 256; key++) {
@@ -13280,18 +13334,25 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
     total_bits = within * n / m.total;
     for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
-    while (m.n_classes > 1) {
-        const int64_t least = m.sparse ? (int64_t)(total_bits >> 10) : 0;
+    while (m.n_classes > (cuts ? LMC__FEW_CLASSES : 1)) {
+        const int64_t least =
+            m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
         unsigned best = 0;
         for (i = 1; i + 1 < m.n_classes; i++)
             if (m.saved[i] > m.saved[best]) best = i;
-        if (m.saved[best] < -least &&
+        if (!cuts && m.saved[best] < -least &&
             (m.n_classes <= max_classes || (block->may_group && m.n_classes <= LMC__MORE_CLASSES &&
                                             -m.saved[best] > (int64_t)(total_bits >> 7))))
             break;
         total_bits -= (uint64_t)m.saved[best];
         lmc__merge_classes(&m, best);
     }
+    if (cuts)
+        total_bits =
+            within * n / m.total +
+            lmc__cut_classes(&m, max_classes,
+                             block->may_group && max_classes < LMC__MORE_CLASSES ? LMC__MORE_CLASSES
+                                                                                 : max_classes);
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
@@ -13326,9 +13387,9 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
-    const size_t run = block->level == LMC_LEVEL_MAX && n >= 4 * LMC__SAMPLE_SIZE
-                           ? LMC__SAMPLE_RUN
-                           : LMC__DELTA_SAMPLE_RUN,
+    const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
+                       : block->level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
+                                                       : LMC__DELTA_SAMPLE_RUN,
                  size = run * block->width;
     uint8_t *src, *base;
     size_t i;
