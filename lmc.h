@@ -1044,7 +1044,6 @@ LMC_API void lmc_limit_tier(enum lmc_tier tier);
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
-#if !defined(LMC_NO_SNAPSHOT) || !(defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER))
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
 static void *lmc__realloc(void *ptr, size_t new_size)
 {
@@ -1052,7 +1051,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     free(ptr);
     return NULL;
 }
-#endif
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif

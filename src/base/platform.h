@@ -17,7 +17,6 @@
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
-#if !defined(LMC_NO_SNAPSHOT) || !(defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER))
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
 static void *lmc__realloc(void *ptr, size_t new_size)
 {
@@ -25,7 +24,6 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     free(ptr);
     return NULL;
 }
-#endif
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
