@@ -268,7 +268,8 @@ typedef struct lmc_source {
  * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
  * has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
+LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
+                                                    void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -321,15 +322,17 @@ LMC_API size_t lmc_workspace_size(size_t n);
  * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
  * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level,
-                                         lmc_position position, void *ws, size_t ws_size);
+                                                       const void *src, size_t size,
+                                                       const void *prediction, enum lmc_dtype dtype,
+                                                       enum lmc_level level, lmc_position position,
+                                                       void *ws, size_t ws_size);
 #endif
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
-                                            lmc_block_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size,
+                                                          lmc_position position,
+                                                          lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
@@ -339,9 +342,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_
  * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
  * touched). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t src_size, const void *prediction,
-                                         size_t prediction_size, lmc_position position, void *ws,
-                                         size_t ws_size);
+                                                       const void *src, size_t src_size,
+                                                       const void *prediction,
+                                                       size_t prediction_size,
+                                                       lmc_position position, void *ws,
+                                                       size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -395,10 +400,10 @@ typedef struct lmc_quantizer_options {
     double bound;             /* above 0, below 1 */
     uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
     double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_source second_elements;   /* of a first moment: the second moment of the same parameters; or
-                                     all zero */
-    const lmc_quantizer *second;  /* the quantiser of that, or NULL: it stays as it is */
-    unsigned generation;          /* of the elements: 0, unless they were quantised before */
+    lmc_source second_elements;  /* of a first moment: the second moment of the same parameters; or
+                                    all zero */
+    const lmc_quantizer *second; /* the quantiser of that, or NULL: it stays as it is */
+    unsigned generation;         /* of the elements: 0, unless they were quantised before */
     void *alloc_user;
 } lmc_quantizer_options;
 
@@ -407,8 +412,9 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer, const lmc_source *elements,
-                                          const lmc_quantizer_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+                                                        const lmc_source *elements,
+                                                        const lmc_quantizer_options *options);
 LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -421,13 +427,14 @@ typedef struct lmc_quantizer_info {
     lmc_loss loss;
 } lmc_quantizer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
-                                               lmc_quantizer_info *info);
+                                                             lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
  * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
  * nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data, uint64_t offset,
-                                     size_t size, const void *second);
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data,
+                                                   uint64_t offset, size_t size,
+                                                   const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -472,9 +479,9 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
  * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
-                                          const void *src, size_t size,
-                                          const lmc_tensor_options *options, void *ws,
-                                          size_t ws_size);
+                                                        const void *src, size_t size,
+                                                        const lmc_tensor_options *options, void *ws,
+                                                        size_t ws_size);
 #endif
 
 /* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
@@ -485,10 +492,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_ca
  * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
-                                          size_t src_size, uint64_t total_size,
-                                          const lmc_tensor_options *options, void *ws,
-                                          size_t ws_size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size,
+                                                        const void *src, size_t src_size,
+                                                        uint64_t total_size,
+                                                        const lmc_tensor_options *options, void *ws,
+                                                        size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -539,7 +547,8 @@ typedef struct lmc_twin {
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
  * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n, enum lmc_conversion conversion);
+LMC_NODISCARD LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
+                                                  enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -658,17 +667,19 @@ typedef struct lmc_writer_options {
  * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
  * at once. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
-                                        const lmc_writer_options *options);
+                                                      const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
-                                       enum lmc_dtype default_dtype);
+                                                     enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data,
+                                                      size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
  * known (then no byte more is taken). The same as reading and lmc_write_bytes, but reading, coding
  * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer, const lmc_stream *stream);
+LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer,
+                                                       const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
@@ -686,11 +697,12 @@ typedef struct lmc_array {
  * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
  * writer. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
-                                         const lmc_array *arrays, size_t n, const char *metadata);
+                                                       const lmc_array *arrays, size_t n,
+                                                       const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key, const void *value,
-                                         size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key,
+                                                       const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
@@ -699,7 +711,8 @@ typedef struct lmc_writer_info {
     int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
 } lmc_writer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
+                                                          lmc_writer_info *info);
 LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -764,8 +777,8 @@ typedef struct lmc_restore_options {
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
-                                             const lmc_restore_options *options,
-                                             uint8_t identity[LMC_IDENTITY_SIZE]);
+                                                           const lmc_restore_options *options,
+                                                           uint8_t identity[LMC_IDENTITY_SIZE]);
 
 /* -- reader: random access by the index -- */
 
@@ -789,7 +802,7 @@ typedef struct lmc_reader_options {
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
-                                        const lmc_reader_options *options);
+                                                      const lmc_reader_options *options);
 LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
@@ -797,49 +810,52 @@ typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;               /* 0 in a header */
     uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    uint32_t chain_depth; /* deltas down to a snapshot without a base; 0 if this is one */
-    int has_base;         /* 1: it is a delta */
-    unsigned level;       /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
+    uint32_t chain_depth;  /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;          /* 1: it is a delta */
+    unsigned level;        /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
     unsigned format_minor; /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
+                                                          lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader, const char *path,
-                                             size_t *file_number);
-/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader,
+                                                           const char *path, size_t *file_number);
+/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND.
+ */
 LMC_NODISCARD LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
-                                        const char *name, size_t *file_number,
-                                        const lmc_tensor **tensor);
+                                                      const char *name, size_t *file_number,
+                                                      const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number, uint64_t offset,
-                                      void *dst, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number,
+                                                    uint64_t offset, void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, uint64_t offset, void *dst,
-                                        size_t size);
+                                                      const lmc_tensor *tensor, uint64_t offset,
+                                                      void *dst, size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
-                                              const lmc_tensor *tensor, uint8_t hash[32]);
+                                                            const lmc_tensor *tensor,
+                                                            uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *reader,
-                                           size_t file_number, const lmc_tensor *tensor,
-                                           lmc_twin *twin);
+LMC_NODISCARD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer,
+                                                         lmc_reader *reader, size_t file_number,
+                                                         const lmc_tensor *tensor, lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 80u
 LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
-                                         lmc_snapshot_info *info);
+                                                       lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
  * length. Where many small tensors are in another order than in the base, a block may be decoded
@@ -849,7 +865,8 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
  * files of the same paths, kinds and sizes, and what predicts an element lies where the element
  * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
  * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
+                                                                      int *can);
 #ifndef LMC_NO_ENCODER
 /* Copies a file of the reader to the writer, with its tensors: in place of lmc_begin_file and what
  * follows it. To take files out of a snapshot, or to change its base or level. Tensors that were
@@ -862,22 +879,27 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, l
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
-                                          const lmc_stream *stream, const lmc_parallel *parallel,
-                                          void *alloc_user);
+                                                        const lmc_stream *stream,
+                                                        const lmc_parallel *parallel,
+                                                        void *alloc_user);
 /* Identity of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base, uint8_t identity[LMC_IDENTITY_SIZE],
-                                          void *alloc_user);
+LMC_NODISCARD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+                                                        uint8_t identity[LMC_IDENTITY_SIZE],
+                                                        void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i, const char **key,
-                                         const void **value, size_t *size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i,
+                                                       const char **key, const void **value,
+                                                       size_t *size);
 /* The entry of that key; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader, const char *key,
-                                                 const void **value, size_t *size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
+                                                               const char *key, const void **value,
+                                                               size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
  * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number,
-                                                uint64_t offset, uint64_t size, uint64_t *encoded);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
+                                                              size_t file_number, uint64_t offset,
+                                                              uint64_t size, uint64_t *encoded);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -896,19 +918,21 @@ typedef struct lmc_compress_options {
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
  * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                     size_t size, enum lmc_dtype dtype,
-                                     const lmc_compress_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                   const void *src, size_t size,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
  * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
  * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype);
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                            uint64_t *size, enum lmc_dtype *dtype);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                     const void *src, size_t src_size,
+                                                     const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
@@ -917,11 +941,12 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
  * above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                          enum lmc_dtype dtype,
-                                          const lmc_compress_options *options);
+                                                        enum lmc_dtype dtype,
+                                                        const lmc_compress_options *options);
 #endif
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
+                                                          const char *src_path,
+                                                          const lmc_compress_options *options);
 #endif
 
 #ifndef LMC_NO_SALVAGE
@@ -930,16 +955,16 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, 
  * and the headers of blocks wherever they are, and learns from the index, or from the sections if
  * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
  * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
- * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is needed
- * only for the blocks that were coded against it. Where the base is such a reader itself, what it
- * has lost is lost here, too.
+ * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is
+ * needed only for the blocks that were coded against it. Where the base is such a reader itself,
+ * what it has lost is lost here, too.
  *
  * What is handed out has the right Content_CRC, and its header is right for its place. That tells
  * damage, and blocks in a wrong place; it does not tell forgery. With the index, the Header_CRC
  * tells a block of another LMC file. Without it, such a block may pass: if it has the same number
  * and size in a run of the same number, it is as good as the right one; where both are found, both
- * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is lost has
- * size LMC_UNKNOWN_SIZE and path "".
+ * are refused. In the end the identities tell (lmc_salvage_confirm). A file whose FILE section is
+ * lost has size LMC_UNKNOWN_SIZE and path "".
  *
  * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
  * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
@@ -949,20 +974,21 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, 
 typedef struct lmc_salvage lmc_salvage;
 
 /* source and options as for a reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
-                                         const lmc_reader_options *options);
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
+                                                       const lmc_source *source,
+                                                       const lmc_reader_options *options);
 LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
 /* Belongs to the salvage, and is freed with it; NULL for NULL. */
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
 
 typedef struct lmc_range {
-    int is_end; /* 1: there is no range any more; size is 0 then */
+    int is_end;         /* 1: there is no range any more; size is 0 then */
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
     uint64_t size;
-    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
-     * read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own snapshot is
-     * lost: what that gives. */
+    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it
+     * cannot be read. BASE_MISSING, BASE_WRONG: it wants the base. Where a prediction of its own
+     * snapshot is lost: what that gives. */
     enum lmc_status status;
     const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
@@ -983,7 +1009,8 @@ typedef struct lmc_damage {
         n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
 } lmc_damage;
 
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage, lmc_damage *damage);
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
+                                                             lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
 /* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
@@ -1225,7 +1252,8 @@ static const struct {
 } lmc__statuses[] = {
     {LMC_OK, "LMC_OK", "success"},
     {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in lmc.h"},
+     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
+     "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
      "tell what is enough"},
@@ -15853,7 +15881,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     f->x = lmc__widen(f->wide, f->chunk, n, q->width);
     f->s = NULL;
     if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
+    LMC__TRY(
+        o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
@@ -16721,7 +16750,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     uint8_t *ws;
     size_t size;
     LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
-                              f->chunk, chunk));
+                                 f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
     status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
@@ -18202,7 +18231,8 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i. */
+/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i.
+ */
 static unsigned lmc__level_of(unsigned features)
 {
     unsigned level = 0;
@@ -23440,9 +23470,9 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     search.tables = &r->tables;
     search.key = key;
-    LMC__TRY(lmc_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
+    LMC__TRY(lmc_get_metadata(r,
+                              lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search),
+                              &found_key, &found, &found_size));
     if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
     *value = found;
     *size = found_size;
@@ -23478,7 +23508,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
          * proportion */
         sum += block_at[last + 1] - block_at[first];
         sum -= (block_at[first + 1] - block_at[first]) * before /
-                   lmc__min64(run->block_size, run->size - first * run->block_size);
+               lmc__min64(run->block_size, run->size - first * run->block_size);
         sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;
@@ -23560,8 +23590,7 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
  * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r,
-                                                                  int *result)
+LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;
@@ -25351,8 +25380,8 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 #ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_salvage_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by,
+ * so that lmc_salvage_confirm can tell.
  *
  *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
@@ -25486,8 +25515,7 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
         LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
                        lmc__found_at(s, i)->block == block,
                    LMC_ERR_LOST);
-        LMC__CHECK(lmc__found_at(s, i)->length == length,
-                   LMC_ERR_LOST); /* of an unknown run */
+        LMC__CHECK(lmc__found_at(s, i)->length == length, LMC_ERR_LOST); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
@@ -25504,15 +25532,16 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
- * its CRC, those of tensors by their identities. */
+/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
+ * is by its CRC, those of tensors by their identities. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
+/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
+ * not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
@@ -25842,8 +25871,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when they
- * are read. */
+/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
+ * they are read. */
 static enum lmc_status lmc__open_by_index(lmc_reader *r)
 {
     r->read_run = lmc__read_indexed_run;
@@ -26320,8 +26349,8 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
         size_t i;
         for (i = 0; i < file.n_tensors && w->options.may_quantize && status == LMC_OK; i++)
             if (file.tensors[i].loss.generation)
-                status = lmc__copy_quantizer(w, r, file_number,
-                                             (lmc_tensor *)(void *)tensors.data + i);
+                status =
+                    lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
     }
 #endif
     if (status == LMC_OK) status = lmc_begin_file(w, &file, LMC_AUTO);
@@ -26461,7 +26490,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     source = lmc_make_memory_source(memory);
     LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
     *file = lmc_get_file(*reader, 0);
-    if ((*reader)->tables.listing.n_files == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    if (!lmc_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_free_reader(*reader);
     return LMC_ERR_UNSUPPORTED;
 }

@@ -214,7 +214,7 @@ static inline void fuzz_identity(const lmc_reader *reader, uint8_t identity[LMC_
     memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
 }
 static inline uint64_t fuzz_encoded_size(const lmc_reader *reader, size_t file_number,
-                                      uint64_t offset, uint64_t size)
+                                         uint64_t offset, uint64_t size)
 {
     uint64_t encoded = 0;
     const enum lmc_status status =

@@ -84,7 +84,7 @@ static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
         twin->conversion = how == 1 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_F32_TO_F16;
         if (fuzz_bits(&p, 1))
             if (lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
-                        twin->conversion) != LMC_OK)
+                            twin->conversion) != LMC_OK)
                 abort();
     } else if (of->size == t->size) {
         if (fuzz_bits(&p, 1)) memcpy(f->data + t->offset, f->data + of->offset, (size_t)t->size);

@@ -38,7 +38,8 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
         if (status != LMC_OK) break;
         FUZZ_CHECK((range.status == LMC_OK) == (range.data != NULL));
         if (range.file_number != SIZE_MAX) {
-            FUZZ_CHECK(range.file_number >= number && range.file_number < fuzz_info(reader).n_files);
+            FUZZ_CHECK(range.file_number >= number &&
+                       range.file_number < fuzz_info(reader).n_files);
             if (range.file_number != number) end = 0;
             number = range.file_number;
             FUZZ_CHECK(range.offset >= end && range.size <= UINT64_MAX - range.offset);
@@ -56,7 +57,8 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     FUZZ_CHECK(lmc_salvage_get_damage(salvaged, &damage) == LMC_OK);
     for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
         const lmc_file *const f = lmc_get_file(reader, i);
-        const int known = lmc_salvage_is_described(salvaged, i), confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
+        const int known = lmc_salvage_is_described(salvaged, i),
+                  confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
         if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(known && confirmed == 1);
         for (j = 0; j < f->n_tensors && j < 32; j++) {
             const int tensor_confirmed = lmc_salvage_confirm(salvaged, i, j);

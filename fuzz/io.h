@@ -158,7 +158,8 @@ static inline enum lmc_status io_end_file(void *user, const lmc_file *file, size
 {
     io_target *const t = (io_target *)user;
     FUZZ_CHECK(t->in_file);
-    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number]) return LMC_ERR_WRITE;
+    if (t->in_place && file->size != t->starts[number + 1] - t->starts[number])
+        return LMC_ERR_WRITE;
     if (!t->in_place)
         FUZZ_CHECK(number + 1 == t->n_files && file->size == t->size - t->starts[number] &&
                    file->crc == lmc_crc32c(0, t->data + t->starts[number], file->size));

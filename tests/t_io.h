@@ -204,8 +204,8 @@ static inline void t_identity(const lmc_reader *reader, uint8_t identity[LMC_IDE
     const lmc_snapshot_info info = t_info(reader);
     memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
 }
-static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_number,
-                                      uint64_t offset, uint64_t size)
+static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                      uint64_t size)
 {
     uint64_t encoded = 0;
     const enum lmc_status status =

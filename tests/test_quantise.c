@@ -550,9 +550,9 @@ static void test_reasons(void)
             plan other = p;
             memory_elements others;
             lmc_source other_elements = elements_of(&others, v,
-                                                      i == 15   ? 4 * most - 4
-                                                      : i == 16 ? 2 * most
-                                                                : 4 * most);
+                                                    i == 15   ? 4 * most - 4
+                                                    : i == 16 ? 2 * most
+                                                              : 4 * most);
             lmc_quantizer_options other_options;
             other.role = i == 17 ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;
             other.dtype = i == 16 ? LMC_BF16 : LMC_F32;
@@ -1716,8 +1716,7 @@ static void test_refusals(void)
         case 14: /* quantised a second time, on request */
             for (want = LMC_OK; want == LMC_OK && other == NULL;) {
                 memory_elements memory;
-                lmc_source elements =
-                    elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
+                lmc_source elements = elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
                 lmc_quantizer_options fit_options;
                 lmc_quantizer_info info;
                 memset(&info, 0, sizeof info);

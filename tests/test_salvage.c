@@ -178,9 +178,10 @@ static void salvage(const setting *s, t_memory *in)
         }
         p = find_place(s->l, range.position);
         /* the number of a file whose section is lost is a guess */
-        if (!CHECK(p && p->length == range.size &&
-                   (g_is_mixed || (p->offset == range.offset &&
-                                   (p->file == file || !lmc_salvage_is_described(salvaged, file))))))
+        if (!CHECK(
+                p && p->length == range.size &&
+                (g_is_mixed || (p->offset == range.offset &&
+                                (p->file == file || !lmc_salvage_is_described(salvaged, file))))))
             continue;
         n = memcmp(range.data, s->model->files[p->file].data + p->offset, p->length) == 0;
         CHECK(n);

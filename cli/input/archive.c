@@ -167,7 +167,8 @@ int parse_header(const void *src, size_t size, uint8_t base_identity[LMC_IDENTIT
 uint64_t total_of_files(const lmc_reader *reader)
 {
     uint64_t total = 0;
-    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) total += lmc_get_file(reader, i)->size;
+    for (size_t i = 0; i < snapshot_info(reader).n_files; i++)
+        total += lmc_get_file(reader, i)->size;
     return total;
 }
 

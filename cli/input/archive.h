@@ -38,7 +38,8 @@ struct archive {
 /* As lmc_source asks; user: an archive. Its `error` says why it has failed. */
 enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size);
 
-/* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not known. */
+/* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not
+ * known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
 void snapshot_identity(const lmc_reader *reader, uint8_t identity[LMC_IDENTITY_SIZE]);
 /* The base's identity and the depth of the chain, from a header; 0, or -1 if it is none. */

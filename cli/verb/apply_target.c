@@ -124,7 +124,8 @@ int check_files(const struct apply *a, const struct archive *delta, int is_trust
 {
     const lmc_file **files = sort_files(delta->reader);
     int code = check_layout(a, delta, files, is_trusted, is_wrong);
-    for (size_t i = 0; i < snapshot_info(delta->reader).n_files && code == CODE_OK && !*is_wrong; i++)
+    for (size_t i = 0; i < snapshot_info(delta->reader).n_files && code == CODE_OK && !*is_wrong;
+         i++)
         if (files[i]->kind == LMC_FILE_REGULAR) {
             char *full = join_path(a->path, files[i]->path);
             code = check_file(a, full, is_resumed);

@@ -39,7 +39,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
     stream.user = s;
     status = lmc_write_stream(writer, &stream);
     if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
-        (void)read_stream(s, &byte, 1, &more); /* s->error tells */
+        (void)read_stream(s, &byte, 1, &more);   /* s->error tells */
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */

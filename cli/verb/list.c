@@ -166,7 +166,8 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     set_json(object, "shape", shape);
     set_json_number(object, "offset", t->offset);
     set_json_number(object, "size", t->size);
-    set_json_number(object, "packed_size", snapshot_encoded_size(a->reader, file, t->offset, t->size));
+    set_json_number(object, "packed_size",
+                    snapshot_encoded_size(a->reader, file, t->offset, t->size));
     set_json_identity(object, "identity", t->identity);
     if (t->loss.generation) {
         json_t *loss = (json_t *)check_memory(json_object());

@@ -25,7 +25,7 @@ struct salvage {
     const struct common *o;
     int json; /* see struct salvage_options */
     struct archive archive;
-    lmc_salvage *salvage; /* whose reader is the archive's */
+    lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
     lmc_damage damage;
     json_t *report, *files, *unplaced;

@@ -24,7 +24,8 @@ static const struct {
 } lmc__statuses[] = {
     {LMC_OK, "LMC_OK", "success"},
     {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in lmc.h"},
+     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
+     "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
      "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
      "tell what is enough"},

@@ -61,7 +61,7 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     uint8_t *ws;
     size_t size;
     LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
-                              f->chunk, chunk));
+                                 f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
     status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,

@@ -75,8 +75,8 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
         size_t i;
         for (i = 0; i < file.n_tensors && w->options.may_quantize && status == LMC_OK; i++)
             if (file.tensors[i].loss.generation)
-                status = lmc__copy_quantizer(w, r, file_number,
-                                             (lmc_tensor *)(void *)tensors.data + i);
+                status =
+                    lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
     }
 #endif
     if (status == LMC_OK) status = lmc_begin_file(w, &file, LMC_AUTO);

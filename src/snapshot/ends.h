@@ -103,7 +103,8 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i. */
+/* The least conformance level that knows all of these features (spec 1.3): level i + 1 adds bit i.
+ */
 static unsigned lmc__level_of(unsigned features)
 {
     unsigned level = 0;

@@ -79,8 +79,7 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
 
 /* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
  * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r,
-                                                                  int *result)
+LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;

@@ -62,8 +62,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when they
- * are read. */
+/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
+ * they are read. */
 static enum lmc_status lmc__open_by_index(lmc_reader *r)
 {
     r->read_run = lmc__read_indexed_run;

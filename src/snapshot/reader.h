@@ -637,9 +637,9 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     search.tables = &r->tables;
     search.key = key;
-    LMC__TRY(lmc_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
+    LMC__TRY(lmc_get_metadata(r,
+                              lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search),
+                              &found_key, &found, &found_size));
     if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
     *value = found;
     *size = found_size;
@@ -675,7 +675,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
          * proportion */
         sum += block_at[last + 1] - block_at[first];
         sum -= (block_at[first + 1] - block_at[first]) * before /
-                   lmc__min64(run->block_size, run->size - first * run->block_size);
+               lmc__min64(run->block_size, run->size - first * run->block_size);
         sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
         offset += n;
         size -= n;

@@ -20,8 +20,8 @@
 #ifndef LMC_NO_SALVAGE
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by, so
- * that lmc_salvage_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between. Identities are taken of ranges as they go by,
+ * so that lmc_salvage_confirm can tell.
  *
  *     s->blocks    | run 0: 0 0 1 3 | run 2: 0 1 1 1 | ... |  without a place: run 7: 4 | ... |
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
@@ -155,8 +155,7 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
         LMC__CHECK(i < s->n_blocks && lmc__found_at(s, i)->run == number &&
                        lmc__found_at(s, i)->block == block,
                    LMC_ERR_LOST);
-        LMC__CHECK(lmc__found_at(s, i)->length == length,
-                   LMC_ERR_LOST); /* of an unknown run */
+        LMC__CHECK(lmc__found_at(s, i)->length == length, LMC_ERR_LOST); /* of an unknown run */
         if (n < length) {
             part->size = 0;
             LMC__TRY(lmc__reserve(part, length));
@@ -173,15 +172,16 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own is by
- * its CRC, those of tensors by their identities. */
+/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
+ * is by its CRC, those of tensors by their identities. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is not. */
+/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
+ * not. */
 static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
 
 /* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
