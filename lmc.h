@@ -7,9 +7,9 @@
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
  *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
  *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   It writes and reads LMC files of format 1.0 (release candidate; files of 0.1 to 0.4 are read by
- *   v0.5.0 and before). spec/lmc-format.md describes it; "spec 8.2" in comments is a section of
- *   that.
+ *   It writes and reads LMC files of format 1.0 (release candidate; of the drafts v0.5.0 reads
+ *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" in comments is
+ *   a section of that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -150,8 +150,8 @@ extern "C" {
 #define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
- * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of drafts
+ * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -1277,7 +1277,7 @@ static const struct {
     {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: lmc 0.5 reads drafts (0.4), a newer lmc what came later"},
+     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
@@ -1744,8 +1744,9 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(uint32_t *changed, size_t most, const uint8_t *src, const uint8_t *base,
-                           size_t n, unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
+                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                           unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const uint32_t *changed, size_t n_changed);
@@ -9130,7 +9131,8 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
  *
  * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
  * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
- * LMC__PAD bytes more, which may be overwritten.
+ * LMC__PAD bytes more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they
+ * are more.
  *
  * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -9140,8 +9142,9 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 #ifndef LMC_NO_ENCODER
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(uint32_t *changed, size_t most, const uint8_t *src,
-                                       const uint8_t *base, size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
+                                       size_t most, const uint8_t *src, const uint8_t *base,
+                                       size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -9169,6 +9172,8 @@ static size_t lmc__list_changes_scalar(uint32_t *changed, size_t most, const uin
                 differ[w] &= ~(element << i * lane);
             }
     }
+    crcs[0] = k->crc32c(0, src, size);
+    crcs[1] = k->crc32c(0, base, size);
     return n_changed;
 }
 
@@ -9187,7 +9192,8 @@ static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, c
 
 /* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
  * lowest stays. */
-LMC__AVX2 static size_t lmc__list_changes_avx2(uint32_t *changed, size_t most, const uint8_t *src,
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                               uint32_t *changed, size_t most, const uint8_t *src,
                                                const uint8_t *base, size_t n, unsigned width)
 {
     const size_t step = 32 / width;
@@ -9208,34 +9214,76 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(uint32_t *changed, size_t most, c
         for (; differ; differ &= differ - 1)
             changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
     }
+    crcs[0] = k->crc32c(0, src, n * width);
+    crcs[1] = k->crc32c(0, base, n * width);
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
 }
 
-/* 64 bytes a step, and then up to 16 numbers at a time, without a branch for each. */
-LMC__AVX512 static size_t lmc__list_changes_avx512(uint32_t *changed, size_t most,
-                                                   const uint8_t *src, const uint8_t *base,
-                                                   size_t n, unsigned width)
+/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+ * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
+ * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
+                                                const uint8_t *src, const uint8_t *base, size_t n,
+                                                unsigned width)
 {
-    const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                  fold = lmc__crc_factor(4);
     const size_t step = 64 / width;
+    __m512i sum[2][4], start = lmc__crc_start(0);
     size_t i, n_changed = 0;
-    for (i = 0; i + step <= n; i += step) {
-        const __m512i a = lmc__load_avx512(src + i * width), b = lmc__load_avx512(base + i * width);
-        uint64_t differ = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
-                          : width == 2 ? _mm512_cmpneq_epi16_mask(a, b)
-                          : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
-                                       : _mm512_cmpneq_epi64_mask(a, b);
-        size_t j;
-        if (differ == 0) continue;
-        if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
-        for (j = 0; j < step; j += 16, differ >>= 16) {
-            const __mmask16 m = (__mmask16)differ;
-            const __m512i numbers = _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + j)));
+    unsigned v, j;
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
+    for (i = 0; i + 4 * step <= n; i += 4 * step) {
+        uint64_t differ[4];
+        size_t n_differ = 0;
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (v = 0; v < 4; v++)
+        {
+            const size_t at = i * width + 64 * v;
+            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
+            LMC__PREFETCH(base + lmc__min(at + LMC__FETCH_AHEAD, n * width));
+            differ[v] = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
+                        : width == 2 ? _mm512_cmpneq_epi16_mask(a, b)
+                        : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
+                                     : _mm512_cmpneq_epi64_mask(a, b);
+            n_differ += (size_t)_mm_popcnt_u64(differ[v]);
+            sum[0][v] = lmc__crc_fold(sum[0][v], fold, a);
+            sum[1][v] = lmc__crc_fold(sum[1][v], fold, b);
+        }
+        sum[0][0] = _mm512_xor_si512(sum[0][0], start);
+        sum[1][0] = _mm512_xor_si512(sum[1][0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (n_differ > most - n_changed) return SIZE_MAX;
+        if (n_differ == 0) continue;
+        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+        {
+            const __mmask16 m = (__mmask16)(differ[v] >> j);
+            const __m512i numbers =
+                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
             _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
             n_changed += (size_t)_mm_popcnt_u32(m);
         }
     }
+    crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
+    crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
+    crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
+    crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+}
+
+LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
+                                                   uint32_t *changed, size_t most,
+                                                   const uint8_t *src, const uint8_t *base,
+                                                   size_t n, unsigned width)
+{
+    size_t n_changed;
+    (void)k;
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(crcs, changed, most, src, base, n, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return n_changed;
 }
 #endif
 
@@ -9391,30 +9439,64 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* A comparison gives the elements above a class: those of the class are above the one before, and
- * not above it. */
+/* Steps of eight groups of 64 elements. A comparison gives the elements of a group that are above a
+ * class: above[g][c]; `before` counts those of the groups before, eight classes at a time. So what
+ * follows is done once for each changed element, and there is no branch for each group, which could
+ * not be foreseen where about one element in 64 has changed.
+ *
+ *     elements of class c before element i = those above class c - 1, less those above class c */
+#define LMC__RANK_GROUPS 8u
 LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes;
-    __m512i highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c;
+    const unsigned n_classes = grouping->n_classes, n_rows = n_classes > 9 ? 16 : 8;
+    const size_t step = 64 * LMC__RANK_GROUPS;
+    const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
+    const uint32_t *next = changed;
+    __m512i highest[LMC__MAX_CLASSES], sum[2];
+    uint64_t above[LMC__RANK_GROUPS][LMC__MAX_CLASSES], before[LMC__RANK_GROUPS][LMC__MAX_CLASSES];
+    size_t i;
+    unsigned p, c, g;
     lmc__set_highest_avx512(highest, grouping);
-    while (r->n + 64 <= n) {
-        uint64_t here = ~(uint64_t)0;
-        __m512i b[8], keys;
-        lmc__touch_ahead(r->base, r->n * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx512(r->base + r->n * width + 64 * p);
-        keys = lmc__keys_avx512(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint64_t above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-            m[c] = here & ~above;
-            here = above;
+    memset(above, 0, sizeof above);
+    sum[0] = sum[1] = _mm512_setzero_si512();
+    for (i = 0; i + step <= n; i += step) {
+        LMC__UNROLL for (g = 0; g < LMC__RANK_GROUPS; g++)
+        {
+            __m512i b[8], keys;
+            lmc__touch_ahead(r->base, (i + 64 * g) * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_avx512(r->base + (i + 64 * g) * width + 64 * p);
+            keys = lmc__keys_avx512(b, width);
+            for (c = 0; c + 1 < n_classes; c++)
+                above[g][c] = _mm512_cmpgt_epu8_mask(keys, highest[c]);
         }
-        lmc__rank_step(r, m, 64, width, n_classes);
+        for (g = 0; g < LMC__RANK_GROUPS; g++)
+            for (c = 0; c < n_rows; c += 8) {
+                _mm512_storeu_si512(&before[g][c], sum[c / 8]);
+                sum[c / 8] = _mm512_add_epi64(
+                    sum[c / 8], _mm512_popcnt_epi64(_mm512_loadu_si512(&above[g][c])));
+            }
+        for (; next < end && *next < i + step; next++) {
+            const uint64_t b = lmc__load_element(r->base, *next, width);
+            const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
+            uint64_t here = ~(uint64_t)0, rank = *next & ~(uint32_t)63;
+            c = r->class_of[lmc__key(b, width)];
+            g = *next / 64 % LMC__RANK_GROUPS;
+            if (c) here = above[g][c - 1];
+            if (c) rank = before[g][c - 1];
+            if (c + 1 < n_classes) here &= ~above[g][c];
+            if (c + 1 < n_classes) rank -= before[g][c];
+            r->ranks[next - changed] = (uint32_t)(rank + (uint64_t)_mm_popcnt_u64(here & low));
+        }
     }
+    _mm512_storeu_si512(&before[0][0], sum[0]);
+    _mm512_storeu_si512(&before[0][8], sum[1]);
+    for (c = 0; c < n_classes; c++)
+        r->counts[c] =
+            (size_t)((c ? before[0][c - 1] : i) - (c + 1 < n_classes ? before[0][c] : 0));
+    r->next = (size_t)(next - changed);
+    r->n = i;
 }
 
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
@@ -12110,7 +12192,13 @@ LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
     return s;
 }
 
-/* Bytes that the gaps of a mask take, without its mode byte; k of its n bits are the ones. */
+/* Bytes that gaps take, without the mode byte, of k ones whose quotients add up to that. */
+LMC__INLINE size_t lmc__gaps_size(size_t k, size_t quotients, unsigned s)
+{
+    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
+}
+
+/* Of a mask of n bits, k of which are the ones. */
 static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned polarity,
                               unsigned s)
 {
@@ -12121,32 +12209,83 @@ static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned 
         quotients += (position - next) >> s;
         next = position + 1;
     }
-    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
+    return lmc__gaps_size(k, quotients, s);
 }
 
-/* Writes them to out, size bytes as counted. */
+/* Of ones whose positions are listed. */
+static size_t lmc__count_listed_gaps(const uint32_t *ones, size_t k, unsigned s)
+{
+    size_t quotients = ones[0] >> s, i;
+    for (i = 1; i < k; i++) quotients += (ones[i] - ones[i - 1] - 1) >> s;
+    return lmc__gaps_size(k, quotients, s);
+}
+
+/* Where gaps are written. n_bits < 8 of the low parts' bits are not written yet. */
+typedef struct lmc__gap_writer {
+    uint8_t *low, *quotients;
+    uint64_t bits;
+    unsigned n_bits, s;
+    size_t at; /* bits of quotients */
+} lmc__gap_writer;
+
+/* To out, size bytes as counted. */
+LMC__INLINE lmc__gap_writer lmc__begin_gaps(uint8_t *out, size_t size, size_t k, unsigned s)
+{
+    lmc__gap_writer w;
+    w.low = out + 3;
+    w.quotients = w.low + (k * s + 7) / 8;
+    w.bits = 0;
+    w.n_bits = 0;
+    w.s = s;
+    w.at = 0;
+    out[0] = (uint8_t)k;
+    out[1] = (uint8_t)(k >> 8);
+    out[2] = (uint8_t)(k >> 16);
+    memset(w.quotients, 0, (size_t)(out + size - w.quotients));
+    return w;
+}
+
+LMC__INLINE void lmc__put_gap(lmc__gap_writer *w, size_t gap)
+{
+    w->bits |= (uint64_t)(gap & (((size_t)1 << w->s) - 1)) << w->n_bits;
+    for (w->n_bits += w->s; w->n_bits >= 8; w->n_bits -= 8, w->bits >>= 8)
+        *w->low++ = (uint8_t)w->bits;
+    w->at += gap >> w->s;
+    w->quotients[w->at / 8] |= (uint8_t)(1u << (w->at & 7));
+    w->at++;
+}
+
+LMC__INLINE void lmc__end_gaps(lmc__gap_writer *w)
+{
+    if (w->n_bits) *w->low = (uint8_t)w->bits;
+}
+
+/* Writes the gaps of a mask to out, size bytes as counted. */
 static void lmc__put_gaps(uint8_t *out, size_t size, const uint8_t *mask, size_t n, size_t k,
                           unsigned polarity, unsigned s)
 {
     lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    uint8_t *const low = out + 3, *const quotients = low + (k * s + 7) / 8;
-    uint64_t bits = 0; /* of low parts that are not written yet: n_bits < 8 of them */
-    unsigned n_bits = 0;
-    size_t next = 0, at = 0, low_at = 0, i;
-    out[0] = (uint8_t)k;
-    out[1] = (uint8_t)(k >> 8);
-    out[2] = (uint8_t)(k >> 16);
-    memset(quotients, 0, (size_t)(out + size - quotients));
+    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
+    size_t next = 0, i;
     for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones), gap = position - next;
+        const size_t position = lmc__next_one(&ones);
+        lmc__put_gap(&w, position - next);
         next = position + 1;
-        bits |= (uint64_t)(gap & (((size_t)1 << s) - 1)) << n_bits;
-        for (n_bits += s; n_bits >= 8; n_bits -= 8, bits >>= 8) low[low_at++] = (uint8_t)bits;
-        at += gap >> s;
-        quotients[at / 8] |= (uint8_t)(1u << (at & 7));
-        at++;
     }
-    if (n_bits) low[low_at] = (uint8_t)bits;
+    lmc__end_gaps(&w);
+}
+
+/* Those of ones that are listed. */
+static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k,
+                                 unsigned s)
+{
+    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
+    size_t next = 0, i;
+    for (i = 0; i < k; i++) {
+        lmc__put_gap(&w, ones[i] - next);
+        next = (size_t)ones[i] + 1;
+    }
+    lmc__end_gaps(&w);
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -12886,6 +13025,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 typedef struct lmc__changes {
     uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
     size_t n;
+    uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
 } lmc__changes;
 
 /* How to code a block against its prediction. bits is compared with what coding without it is
@@ -13284,15 +13424,15 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {NULL, 0};
+    lmc__changes changes = {NULL, 0, {0, 0}};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
-                                block->n, block->width);
+    n_changed = k->list_changes(k, changes.crcs, place, block->n / LMC__SPARSE_ONE_IN, block->src,
+                                block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
     changes.place = place;
     changes.n = n_changed;
@@ -13303,13 +13443,15 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
  * more; or only trying both ways will tell. put_block.h does what it says.
  *
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
- *                                    DELTA   |   EITHER   |   DIRECT          (level max: EITHER)
+ *                                    DELTA   |   EITHER   |   DIRECT
+ *     level max                    0 .. 1/2 ..................
+ *                                  DELTA  |  EITHER
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction.
+ * unless the delta takes less than half, so that a block never gets larger by its prediction.
  *
  * The estimates for both ways come from one sample and are off by some percent, so they decide only
  * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
@@ -13325,7 +13467,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     uint8_t *const top = e->stack.top;
     uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
     uint8_t *const behind_list = e->stack.top;
-    uint64_t direct;
+    uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
@@ -13342,10 +13484,10 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     }
     lmc__choose_layout(e, delta, &rows, &sample);
     e->stack.top = delta->changes.place ? behind_list : top;
-    delta->worth = (size_t)((direct - direct / 8) / 8);
-    if (is_max) return LMC__EITHER;
-    if (delta->bits > direct + direct / 8) return LMC__DIRECT;
-    return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
+    worth = is_max ? direct / 2 : direct - direct / 8;
+    delta->worth = (size_t)(worth / 8);
+    if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
+    return delta->bits < worth ? LMC__DELTA : LMC__EITHER;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -13372,8 +13514,9 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
-    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
     uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
+    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -13427,7 +13570,7 @@ static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
     }
 }
 
-/* The lists and masks of a delta whose changes are listed: nothing else is looked at. */
+/* The lists of a delta whose changes are listed: nothing else is looked at. */
 static void lmc__make_changed(lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -13437,14 +13580,13 @@ static void lmc__make_changed(lmc__grouped *g)
     uint8_t class_of[256];
     unsigned c, p;
     lmc__set_class_table(class_of, &g->delta->grouping);
-    for (c = 0; c < g->delta->grouping.n_classes; c++) memset(g->masks[c], 0, (g->n_of[c] + 7) / 8);
     for (j = 0; j < changes->n; j++) {
-        const size_t i = changes->place[j], rank = g->ranks[j];
+        const size_t i = changes->place[j];
         const uint64_t base = lmc__load_element(block->base, i, width);
         const uint64_t residual =
             lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
         c = class_of[lmc__key(base, width)];
-        g->masks[c][rank / 8] |= (uint8_t)(1u << (rank & 7));
+        g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
         next[c]++;
     }
@@ -13461,7 +13603,7 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
-        return k->crc32c(0, block->src, block->n * block->width);
+        return g->delta->changes.crcs[0];
     }
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
@@ -13484,11 +13626,41 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
-        if (g->delta->sparse &&
-            (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
+        if (g->ranks) {
+            if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
+        } else if (g->delta->sparse &&
+                   (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
             return 0;
     }
     return 1;
+}
+
+/* The mask of a class. */
+static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned c)
+{
+    const size_t n = g->n_of[c], k = g->n_coded[c];
+    uint8_t *const top = e->stack.top, *mask;
+    size_t j;
+    int done;
+    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, lmc__class_gaps);
+    if (lmc__has_mode(0, n) && k && k <= n >> lmc__class_gaps.rare_shift) {
+        const unsigned s = lmc__choose_gap_shift(n, k);
+        const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
+        if (size < (n + 7) / 8) {
+            if (size + 1 > (size_t)(e->end - e->out)) return 0;
+            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s);
+            lmc__put_listed_gaps(e->out + 1, size, g->ones[c], k, s);
+            e->out += size + 1;
+            return 1;
+        }
+    }
+    mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    if (!mask) return 0;
+    memset(mask, 0, (n + 7) / 8);
+    for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
+    done = lmc__put_list_mask(e, 0, mask, n, k, lmc__class_gaps);
+    e->stack.top = top;
+    return done;
 }
 
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
@@ -13539,7 +13711,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
-        crcs->base = e->k->crc32c(0, block->base, n * block->width);
+        crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            delta->changes.place, delta->changes.n);
     } else {
@@ -13551,9 +13723,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.lists.row[0][p] = e->out; /* made in their place */
     crcs->content = lmc__make_classes(e->k, &g);
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] &&
-            !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c], lmc__class_gaps))
-            return 0;
+        if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)
@@ -13630,15 +13800,16 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
+ *   1  the delta alone, if it is likely to be smaller by an eighth (level max: by half), and
+ *      turns out to be;
  *   2  else without the prediction: the best so far;
  *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
  *      nothing, or 1 has shown that it takes more than the best.
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one
- *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by an eighth
- *     EITHER     2, 3                                                in between; or level max
+ *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by that
+ *     EITHER     2, 3                                                in between
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
 static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
@@ -13658,24 +13829,26 @@ static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uin
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
-/* Level max makes most blocks smaller than the default does, but is not sure to: where it counts
- * more, the default may have been lucky with less. So both are tried, and what is the smaller one
- * stays. */
+/* Level max makes most blocks smaller than the default does. A delta is not sure to be: by another
+ * sample it gets other classes. So both are tried, and the smaller one stays. Without a prediction
+ * the two differ in nothing but how much they count, and the default is not tried. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
                                 size_t cap, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__block by_default = *block;
     size_t best;
+    if (block->level != LMC_LEVEL_MAX || !block->base) {
+        lmc__encode_at_level(e, coding, dst, cap, block);
+        return;
+    }
     by_default.level = LMC_LEVEL_DEFAULT;
     lmc__encode_at_level(e, coding, dst, cap, &by_default);
     e->stack.top = top;
-    if (block->level != LMC_LEVEL_MAX) return;
     best = coding->payload_size;
     lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
     e->stack.top = top;
     if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
-    e->stack.top = top;
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
@@ -19126,7 +19299,8 @@ static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *st
     f = lmc__listed_at(l, i);
     tensor = lmc__find_listed_tensor(f, position - f->start);
     t = tensor < f->file.n_tensors ? &f->file.tensors[tensor] : NULL;
-    /* it has bytes: one without would end where it begins, so not behind position */
+    /* one without bytes ends the piece before it, and is none itself: behind position it begins, at
+     * position it is not the one that was found */
     if (!t) return f->start + f->file.size;
     return f->start + (t->offset > position - f->start ? t->offset : t->offset + t->size);
 }
@@ -19748,8 +19922,9 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, so that any bytes of it take time in proportion to their number, and a few
- * hundred more. */
+ * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
+ * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
+ * byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {

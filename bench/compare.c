@@ -1,6 +1,7 @@
 /* Old lmc.h against new, in one process: bench/compare builds and runs it.
  *
  *   compare OLD.so NEW.so [--pairs N] [--tier NAME] [--only TEXT] [--parts LIST] [--series DIR]
+ *           [--files OLD:NEW,OLD:NEW ...] [--bytes-differ 1]
  *
  * Parts; the default is all: kernels, codec, blocks, huge, delta, quantise.
  *
@@ -10,7 +11,8 @@
  * new one is faster) and its quartiles. What other programs do to a shared machine lasts longer
  * than a slice, so it meets both. A row that seems slower by more than 2 % is measured again, with
  * three times as many pairs; that counts. What differs by chance shows when a version is compared
- * with itself. Both must encode to the same bytes. */
+ * with itself. Both must encode to the same bytes; unless --bytes-differ, by which each version
+ * decodes its own, and rows show both sizes. --files: more pairs for the part delta, of bf16. */
 #if defined(COMPARE_SIDE)
 #define main bench_main
 #define fix (*fix) /* a pointer to what bench.c has as a static struct */
@@ -94,7 +96,8 @@ struct row {
     const void *arg;
 };
 
-static int n_rows, n_slower;
+static int n_rows, n_slower, bytes_differ;
+static const char *files;
 
 static double cpu_time(void)
 {
@@ -189,7 +192,7 @@ static size_t cap, ws_size;
 
 struct array {
     const uint8_t *src;
-    size_t size, enc_size;
+    size_t size, enc_size[N_SIDES];
     lmc_tensor_options options;
 };
 
@@ -213,8 +216,9 @@ static size_t encode(const struct side *side, const void *arg)
 static size_t decode(const struct side *side, const void *arg)
 {
     const struct array *const array = (const struct array *)arg;
-    check(side->decode(dst, 0, array->size, enc[OLD], array->enc_size, array->size, &array->options,
-                       ws, ws_size));
+    const int k = bytes_differ ? (int)(side - sides) : OLD;
+    check(side->decode(dst, 0, array->size, enc[k], array->enc_size[k], array->size,
+                       &array->options, ws, ws_size));
     return array->size;
 }
 
@@ -228,8 +232,9 @@ static size_t apply(const struct side *side, const void *arg)
 {
     const struct array *const array = (const struct array *)arg;
     lmc_tensor_options options = array->options;
+    const int k = bytes_differ ? (int)(side - sides) : OLD;
     options.prediction = dst;
-    check(side->decode(dst, 0, array->size, enc[OLD], array->enc_size, array->size, &options, ws,
+    check(side->decode(dst, 0, array->size, enc[k], array->enc_size[k], array->size, &options, ws,
                        ws_size));
     return array->size;
 }
@@ -243,10 +248,14 @@ static void compare_array(const char *part, const char *data, struct array *arra
     int k;
     for (k = 0; k < N_SIDES; k++) {
         sides[k].limit_tier((enum lmc_tier)tier);
-        array->enc_size = encode_to(&sides[k], array, enc[k]);
+        array->enc_size[k] = encode_to(&sides[k], array, enc[k]);
     }
-    if (array->enc_size != encode_to(&sides[OLD], array, enc[OLD]) ||
-        memcmp(enc[OLD], enc[NEW], array->enc_size) != 0)
+    if (bytes_differ)
+        printf("| %s | %s | bytes | %s%s | %zu | %zu | %.4f | |\n", part, data,
+               lmc_tier_name((enum lmc_tier)tier), level, array->enc_size[OLD],
+               array->enc_size[NEW], (double)array->enc_size[NEW] / (double)array->enc_size[OLD]);
+    else if (array->enc_size[OLD] != array->enc_size[NEW] ||
+             memcmp(enc[OLD], enc[NEW], array->enc_size[OLD]) != 0)
         fail("the bytes differ: ", data);
     for (k = 0; k < N_SIDES; k++) {
         memset(dst, 0xEE, array->size);
@@ -348,6 +357,19 @@ static void compare_deltas(const char *series)
             compare_tiers("delta", name, now_, sizes[k], pair.dtype, old);
         }
     }
+    while (files != NULL) {
+        char path[2][1000];
+        int used = 0;
+        size_t at;
+        if (sscanf(files, "%999[^:]:%999[^,]%n", path[0], path[1], &used) != 2)
+            fail("not OLD:NEW: ", files);
+        at = append_file(old, room, path[0], LMC_BF16);
+        if (append_file(now_, room, path[1], LMC_BF16) != at) fail("another size: ", path[1]);
+        files = files[used] == ',' ? files + used + 1 : NULL;
+        repeat(old, at, size);
+        repeat(now_, at, size);
+        compare_tiers("delta", path[0], now_, sizes[1], LMC_BF16, old);
+    }
     release(old, room);
     release(now_, room);
     release(dst, size);
@@ -419,10 +441,11 @@ static void compare_moments(void)
                 quantise(&sides[NEW], &m);
                 quantise(&sides[OLD], &m);
                 m.array.options.quantizer = sides[OLD].fitted[m.which];
-                m.array.enc_size = encode_to(&sides[OLD], &m.array, enc[OLD]);
+                m.array.enc_size[OLD] = encode_to(&sides[OLD], &m.array, enc[OLD]);
+                m.array.enc_size[NEW] = encode_to(&sides[NEW], &m.array, enc[NEW]);
                 m.array.options.quantizer = NULL;
                 m.array.options.log2_block = 18; /* of quantised blocks */
-                if (memcmp(enc[OLD], enc[NEW], m.array.enc_size) != 0)
+                if (!bytes_differ && memcmp(enc[OLD], enc[NEW], m.array.enc_size[OLD]) != 0)
                     fail("the bytes differ: ", name);
                 compare(&rows[1], tier, "");
                 if (m.which == 0) memcpy(m.restored, dst, 4 * n);
@@ -441,11 +464,14 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--only") == 0) only = argv[i + 1];
         else if (strcmp(argv[i], "--parts") == 0) parts = argv[i + 1];
         else if (strcmp(argv[i], "--series") == 0) series = argv[i + 1];
+        else if (strcmp(argv[i], "--files") == 0) files = argv[i + 1];
+        else if (strcmp(argv[i], "--bytes-differ") == 0) bytes_differ = atoi(argv[i + 1]);
         else break;
     }
     if (i != argc || n_reps < 1 || n_reps > MAX_REPS) {
         fprintf(stderr, "usage: compare OLD.so NEW.so [--pairs N] [--tier NAME] [--only TEXT]"
-                        " [--parts LIST] [--series DIR]\n");
+                        " [--parts LIST] [--series DIR] [--files OLD:NEW,...]"
+                        " [--bytes-differ 1]\n");
         return 2;
     }
     CPU_ZERO(&cpu);

@@ -580,22 +580,26 @@ class HeaderText:
     def __init__(self, tensors):
         self.tensors, self.ends, self.size = tensors, [], 0
         for i in range(len(tensors)):
-            self.size += len(self.entry(i))
+            self.size += sum(map(len, self.entry(i)))
             self.ends.append(self.size)
 
     def entry(self, i):
+        """What stands in front of the name, the name, and the rest. They are not joined: a segment may ask for one byte, and the
+        name have 65,535."""
         tensor = self.tensors[i]
         first = tensor.offset - self.tensors[0].offset
-        return b'%s"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
-            b"," if i else b"", tensor.name, tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
+        return b',"' if i else b'"', tensor.name, b'":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
+            tensor.dtype, ",".join(map(str, tensor.shape)).encode(), first, first + tensor.size)
 
     def __getitem__(self, places):
         i = bisect_right(self.ends, places.start)
-        start, made = (self.ends[i - 1] if i else 0), bytearray()
-        while start + len(made) < places.stop:
-            made += self.entry(i)
+        at, made = (self.ends[i - 1] if i else 0), bytearray()
+        while at < places.stop:
+            for part in self.entry(i):
+                made += part[max(places.start - at, 0):max(places.stop - at, 0)]
+                at += len(part)
             i += 1
-        return made[places.start - start:places.stop - start]
+        return made
 
 
 # ---- 6. Order (see also decode_stream), streams, pieces ----

@@ -1779,6 +1779,18 @@ def invalid_sections(v, simple):
         v.invalid("varint_%s_file_size" % name, "2", "File_Size is %s" % what, "CORRUPT", varints({"file0.File_Size": value}))
         v.invalid("varint_%s_run_size" % name, "2", "Run_Size is %s" % what, "CORRUPT", varints({"run0.Run_Size": value}))
         v.invalid("varint_%s_tag" % name, "2", "the Tag of a record is %s" % what, "CORRUPT", varints({"index.Extra": value + b"\0"}))
+    # and in a file without a base
+    made = b'"t":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}'
+    fields = {"file0.File_Size": ("file_size", len(made)), "run0.Run_Size": ("run_size", len(made)), "segment0.0.Size": ("segment_size", len(made)),
+              "segment0.0.Reference": ("reference", 1), "index.Extra": ("tag", 4)}
+    for name, what, more in (("overlong", "in one byte too many", b"\0"), ("zeros", "in ten bytes", b"\x80" * 8 + b"\0"),
+                             ("11_bytes", "in eleven bytes", b"\x80" * 9 + b"\0"), ("plus_2_64", "plus 2^64", b"\x80" * 8 + b"\2"),
+                             ("plus_2_64_11_bytes", "plus 2^64, in eleven bytes", b"\x80" * 8 + b"\x82\0"),
+                             ("plus_2_70", "plus 2^70", b"\x80" * 9 + b"\1")):
+        for field, (short, value) in fields.items():
+            v.invalid("varint_direct_%s_%s" % (name, short), "2", "%s is %d %s; the file has no base" % (field.rsplit(".", 1)[1], value, what),
+                      "CORRUPT", build([Src(b"f", made, [T(b"t", b"U8", (3,), 0, 3)]), Run([predicted(made, made, 1)], prediction=3, base=(1, 0))],
+                                       patch={field: bytes([value | 128]) + more + b"\0" * (short == "tag")}, extra=record(4)))
     for name, end in (("file", {"file1.N_Tensors": b"\x80"}), ("run_tag", {"run0.Extra": b"\x82"}), ("run_record_size", {"run0.Extra": b"\2\x81"}),
                       ("index_tag", {"index.Extra": b"\xfe\xff"}), ("file_many", {"file1.N_Tensors": b"\xff" * 7})):
         bad("varint_ends_" + name, "2", "a varint that the body ends in", "CORRUPT", end)
@@ -2024,6 +2036,7 @@ def group_vectors(v, pool):
     rest("file", "a file without tensors", [f(90)], pieces(90))
     rest("pieces", "before, within, between and after tensors", [f(90, t + [T(b"z", b"U8", (5,), 65, 5)])], pieces(10, 20, 30, 5, 5, 20))
     rest("parts", "after the first part of a piece", [f(90, t)], pieces(-3, 7, -19, 1, -29, 1, -29, 1))
+    rest("empty_tensors", "an empty tensor is no piece, but ends one", [f(30, EMPTY_IN_GAPS)], pieces(*EMPTY_PIECES))
     rest("files", "pieces of several files, directories and empty files between", [
         f(30, (), b"a"), Src(b"b", kind=1), Src(b"c"), f(60, t, b"d"), f(20, (), b"e")], pieces(30, 10, 20, 30, 20))
     rest("runs", "runs that cut pieces", [f(90, t)], pieces(10, -5), pieces(15, -10), pieces(20, 30))
@@ -2135,6 +2148,12 @@ def text_run(f, number, front=9, log2=14, **options):
                 for i in range(0, size, 1 << log2)], segments, log2, 3)
 
 
+# 30 bytes in pieces of 2, 2, 4 (a), 4, 8, 6 (b), 2 and 2: an empty tensor is no piece, but ends one (6.3).
+EMPTY_IN_GAPS = [T(b"e0", b"U8", (0,), 2, 0), T(b"a", b"U8", (4,), 4, 4), T(b"e1", b"F32", (0,), 8, 0), T(b"e2", b"U8", (0, 3), 12, 0),
+                 T(b"e3", b"U8", (0,), 12, 0), T(b"e4", b"U8", (0,), 20, 0), T(b"b", b"U8", (6,), 20, 6), T(b"e5", b"U8", (0,), 28, 0)]
+EMPTY_PIECES = (2, 2, 4, 4, 8, 6, 2, 2)
+
+
 def text_vectors(v, pool):
     """5.2: Prediction 3."""
     r = Random(13)
@@ -2161,6 +2180,10 @@ def text_vectors(v, pool):
     made = prediction_of(Run([], prediction=3), parts, sources, None)
     v.valid("text_parts", "5.5", "Prediction 3: parts of the texts of two files, up to the end", build([
         sources[0], Run([stored(f.data)]), sources[1], Run([stored(g.data)]), Src(b"h", made), Run([predicted(made, made, 1)], parts, prediction=3)]))
+    parts = [(Rest(size), 1, 5 * i) for i, size in enumerate(EMPTY_PIECES)]
+    made = prediction_of(Run([], prediction=3), parts, [Src(tensors=EMPTY_IN_GAPS)], None)
+    v.valid("text_rest_empty_tensors", "6.3", "Size 0: an empty tensor is no piece, but ends one; Prediction 3", build([
+        Src(data=made, tensors=EMPTY_IN_GAPS), Run([predicted(made, made, 1)], parts, prediction=3)]))
     v.valid("text_group", "5.5", "Prediction 3: the headers of two files of a section, the text of the later one, too", build([
         Group(named(f, b"f"), named(g, b"g")), text_run(f, 1), body(f), text_run(g, 2), body(g)]))
     made = header_text(g)
@@ -2221,6 +2244,14 @@ def invalid_texts(v):
         bad("conversion_%d" % conversion, "Conversion %d with Prediction 3" % conversion, {"run1.Conversion": conversion}, "UNSUPPORTED")
     for name, options in (("sparse", {"sparse": True}), ("classes", {"thresholds": [100]}), ("classes_9", {"thresholds": range(100, 108)})):
         bad(name + "_without_bit", "%s in a file without Incompatible bits 1 and 2" % name, block=predicted(made, made, 1, **options), section="7")
+    bad("no_segments", "N_Segments 0", {"run1.Run_Size": n}, block=stored(made), section="5.2", segments=[])
+    bad("segments_too_many", "N_Segments 2^24 + 1", {"run1.N_Segments": (1 << 24) + 1}, section="5.2")
+    v.invalid("text_rest_unknown", "5.2", "a Size of 0 in a file of Unknown size", "CORRUPT", build([
+        f, Run([stored(f.data)]), Src(b"u", made, size=UNKNOWN), Run([predicted(made, made, 1)], [(Rest(n), 1, 0)], prediction=3)]))
+    segments = [(8, 1, 0), (Rest(12), 1, 8), (10, 1, 3)]
+    across = prediction_of(Run([], prediction=3), segments, [Src(tensors=EMPTY_IN_GAPS)], None)
+    v.invalid("text_rest_across_empty", "6.3", "a Size of 0 for a gap that an empty tensor cuts", "CORRUPT", build([
+        Src(b"f", across, EMPTY_IN_GAPS), Run([predicted(across, across, 1)], segments, prediction=3)]))
     bad("own_of_own", "Prediction 2 from a run of Prediction 2, beside one of Prediction 3", later=[
         Src(b"u", made), Run([stored(made)], prediction=2, base=(2, 0)), Src(b"w", made), Run([stored(made)], prediction=2, base=(3, 0))])
 
@@ -2261,7 +2292,7 @@ def identity_vectors(v, pool):
         header += b" " * (127 - len(header)) + b"\n"
         return header, weights(random, 20, 4, change)
 
-    def against_tables(name, what, old, new, paths, extra=()):
+    def against_tables(name, what, old, new, paths, extra=(), refusable=()):
         """Each tensor against that of its name, other bytes as they are. old, new: files of the same paths, kinds and sizes."""
         base, items = Base(list(old), paths), list(extra)
         for f in new:
@@ -2276,7 +2307,7 @@ def identity_vectors(v, pool):
             if at < len(f.data):
                 items.append(Run([stored(f.data[at:])]))
         b = build(items, base=base)
-        v.valid(name, "9.4", what, b)
+        v.valid(name, "9.4", what, b, refusable=refusable)
         return b
 
     header, old = array(r)
@@ -2315,6 +2346,8 @@ def identity_vectors(v, pool):
                 v.base("bases/%s/%s" % (name, path), content)
     delta = against_tables("delta_base_torch", "a directory of files in an unknown format as a base, by the tables of the snapshot", old, new, [
         "bases/torch"])
+    against_tables("delta_base_torch_parent", "the same; the snapshot does not store the directory that files of the base are in", old[1:], new[1:], [
+        "bases/torch"])
     for name, rule in (("torch_more", "a file too many"), ("torch_less", "a file is missing"), ("torch_size", "a file of another size"),
                        ("torch_text", "a file without tensors has another content"), ("torch_kind", "a directory in place of a file"),
                        ("torch_name", "a file of another name")):
@@ -2334,6 +2367,13 @@ def identity_vectors(v, pool):
     v.valid("delta_base_tables_no_container", "9.4", "a base that is no safetensors file, and laid out like the snapshot", build([
         Src(data=file, tensors=entries), Run([stored(file[:entries[0].offset])]), delta_run(
             Src(data=file[entries[0].offset:]), [(16, base.item(b"a"), 0), (16, base.item(b"b"), 0)], base, 4)], base=base))
+    log, values = [b"step 1\n", b"step 2\n"], [header + array(r)[1]]
+    values.append(header + array(r, values[0][len(header):])[1])
+    v.base("bases/unknown/log", log[0])
+    v.base("bases/unknown/array.npy", values[0])
+    against_tables("delta_base_unknown_size", "a directory as a base, by the tables of a snapshot with a file of Unknown size; a pipe cannot", *[
+        [Src(b"log", log[i], size=UNKNOWN), Src(b"array.npy", values[i], [T(b"w", b"F32", (5, 4), 128, 80)])] for i in (0, 1)],
+        ["bases/unknown"], refusable=["BASE_WRONG"])
 
 
 def variant_vectors(v):
@@ -2798,6 +2838,14 @@ def invalid_vectors(v):
     bad_tensors("error_short", "an Error of 3 bytes", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b"abc"})
     bad_tensors("size_half_byte", "F4, three elements: no whole number of bytes", [T(b"a", b"F4", (3,), 0, 2)])
     bad_tensors("size_six_bits", "F6, two elements: no whole number of bytes", [T(b"a", b"F6_E2M3", (2,), 0, 1)])
+    # all else is right for a tensor of that size
+    for dtype, n, bits in ((b"F4", 3, 4), (b"F6_E3M2", 3, 6)):
+        for way, size in (("down", n * bits // 8), ("up", n * bits // 8 + 1)):
+            bad_tensors("size_%s_%s" % (dtype.decode().lower(), way), "%d bits, taken for %d bytes" % (n * bits, size), [
+                T(b"a", dtype, (n,), 0, size), T(b"b", b"U8", (2,), size, 2)])
+    for dtype, shape in ((b"U8", ((1 << 62) + 1, 4)), (b"F32", ((1 << 62) + 1,)), (b"F4", ((1 << 62) + 1, 8))):
+        bad_tensors("shape_wraps_" + dtype.decode().lower(), "a Shape of 2^64 + 4 bytes, taken for 4", [
+            T(b"a", dtype, shape, 0, 4), T(b"b", b"U8", (2,), 4, 2)])
     for name, dtype, shape in (("2_63", b"U8", (1 << 63,)), ("2_63_f32", b"F32", (1 << 61,)), ("2_128", b"U8", (UNKNOWN, UNKNOWN)),
                                ("rank_32", b"U64", (1 << 62,) * 32), ("f4", b"F4", (1 << 32, 1 << 32))):
         bad_tensors("shape_" + name, "a Size of 2^63 or more by its Shape %s" % (shape[:2],), [T(b"a", dtype, shape, 0, 0)])

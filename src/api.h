@@ -88,8 +88,8 @@ extern "C" {
 #define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of the drafts
- * 0.1 to 0.4 are not read (LMC_ERR_VERSION): lmc 0.5.0 and before restore them. */
+ * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of drafts
+ * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 

@@ -618,6 +618,7 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
     uint8_t *const src = t_tail(&guard_e, n * width);
     const uint64_t one_in = 1 + t_below(seed, t_below(seed, 2) ? 4 : 100);
     size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, n_changed = 0, i;
+    uint32_t crcs[2];
     memcpy(src, base, n * width);
     for (i = 0; i < n; i++) {
         if (t_below(seed, one_in) == 0) {
@@ -628,10 +629,13 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
         next[class_of[i]]++;
     }
     memset(listed, 0xEE, sizeof listed);
-    CHECK(k->list_changes(listed, n_changed, src, base, n, width) == n_changed);
+    CHECK(k->list_changes(k, crcs, listed, n_changed, src, base, n, width) == n_changed);
+    CHECK(crcs[0] == lmc__crc32c_scalar(0, src, n * width));
+    CHECK(crcs[1] == lmc__crc32c_scalar(0, base, n * width));
     CHECK(memcmp(listed, expected, n_changed * sizeof *listed) == 0);
     CHECK(listed[n_changed + 16] == 0xEEEEEEEE); /* behind the slack */
-    if (n_changed) CHECK(k->list_changes(listed, n_changed - 1, src, base, n, width) == SIZE_MAX);
+    if (n_changed)
+        CHECK(k->list_changes(k, crcs, listed, n_changed - 1, src, base, n, width) == SIZE_MAX);
     memset(ranks, 0xEE, sizeof ranks);
     k->rank_changes(counts, ranks, base, n, width, grouping, expected, n_changed);
     CHECK(memcmp(counts, next, grouping->n_classes * sizeof *counts) == 0);

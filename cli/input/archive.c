@@ -38,8 +38,8 @@ int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status statu
 {
     if (status == LMC_ERR_VERSION && header[0] == 0x8C)
         return fail(CODE_ERROR, name,
-                    "is a file of a draft of the format, before 1.0: restore it with lmc 0.5, "
-                    "which reads it");
+                    "is a file of a draft of the format, before 1.0: restore it with the lmc "
+                    "that wrote it (format 0.4: lmc 0.5)");
     if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
         return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
                     header[8], header[9]);

@@ -49,7 +49,7 @@ static const struct {
     {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: lmc 0.5 reads drafts (0.4), a newer lmc what came later"},
+     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
     {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
      "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
     {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",

@@ -30,6 +30,7 @@
 typedef struct lmc__changes {
     uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
     size_t n;
+    uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
 } lmc__changes;
 
 /* How to code a block against its prediction. bits is compared with what coding without it is
@@ -428,15 +429,15 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {NULL, 0};
+    lmc__changes changes = {NULL, 0, {0, 0}};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(place, block->n / LMC__SPARSE_ONE_IN, block->src, block->base,
-                                block->n, block->width);
+    n_changed = k->list_changes(k, changes.crcs, place, block->n / LMC__SPARSE_ONE_IN, block->src,
+                                block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
     changes.place = place;
     changes.n = n_changed;
@@ -447,13 +448,15 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
  * more; or only trying both ways will tell. put_block.h does what it says.
  *
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
- *                                    DELTA   |   EITHER   |   DIRECT          (level max: EITHER)
+ *                                    DELTA   |   EITHER   |   DIRECT
+ *     level max                    0 .. 1/2 ..................
+ *                                  DELTA  |  EITHER
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* How to code a block against its prediction, and whether. Floats are subtracted, integers by
  * whatever seems smaller; at level max both kinds are compared for all, and both ways are tried
- * whatever the sample says, so that a block never gets larger by its prediction.
+ * unless the delta takes less than half, so that a block never gets larger by its prediction.
  *
  * The estimates for both ways come from one sample and are off by some percent, so they decide only
  * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
@@ -469,7 +472,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     uint8_t *const top = e->stack.top;
     uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
     uint8_t *const behind_list = e->stack.top;
-    uint64_t direct;
+    uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
@@ -486,9 +489,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     }
     lmc__choose_layout(e, delta, &rows, &sample);
     e->stack.top = delta->changes.place ? behind_list : top;
-    delta->worth = (size_t)((direct - direct / 8) / 8);
-    if (is_max) return LMC__EITHER;
-    if (delta->bits > direct + direct / 8) return LMC__DIRECT;
-    return delta->bits < direct - direct / 8 ? LMC__DELTA : LMC__EITHER;
+    worth = is_max ? direct / 2 : direct - direct / 8;
+    delta->worth = (size_t)(worth / 8);
+    if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
+    return delta->bits < worth ? LMC__DELTA : LMC__EITHER;
 }
 #endif /* LMC_NO_ENCODER */

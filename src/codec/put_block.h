@@ -75,15 +75,16 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth, and turns out to be;
+ *   1  the delta alone, if it is likely to be smaller by an eighth (level max: by half), and
+ *      turns out to be;
  *   2  else without the prediction: the best so far;
  *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
  *      nothing, or 1 has shown that it takes more than the best.
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one
- *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by an eighth
- *     EITHER     2, 3                                                in between; or level max
+ *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by that
+ *     EITHER     2, 3                                                in between
  *
  * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
 static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
@@ -103,24 +104,26 @@ static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uin
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
-/* Level max makes most blocks smaller than the default does, but is not sure to: where it counts
- * more, the default may have been lucky with less. So both are tried, and what is the smaller one
- * stays. */
+/* Level max makes most blocks smaller than the default does. A delta is not sure to be: by another
+ * sample it gets other classes. So both are tried, and the smaller one stays. Without a prediction
+ * the two differ in nothing but how much they count, and the default is not tried. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
                                 size_t cap, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__block by_default = *block;
     size_t best;
+    if (block->level != LMC_LEVEL_MAX || !block->base) {
+        lmc__encode_at_level(e, coding, dst, cap, block);
+        return;
+    }
     by_default.level = LMC_LEVEL_DEFAULT;
     lmc__encode_at_level(e, coding, dst, cap, &by_default);
     e->stack.top = top;
-    if (block->level != LMC_LEVEL_MAX) return;
     best = coding->payload_size;
     lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
     e->stack.top = top;
     if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
-    e->stack.top = top;
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments

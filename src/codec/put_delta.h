@@ -35,8 +35,9 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
-    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta */
+    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
     uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
+    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -90,7 +91,7 @@ static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
     }
 }
 
-/* The lists and masks of a delta whose changes are listed: nothing else is looked at. */
+/* The lists of a delta whose changes are listed: nothing else is looked at. */
 static void lmc__make_changed(lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -100,14 +101,13 @@ static void lmc__make_changed(lmc__grouped *g)
     uint8_t class_of[256];
     unsigned c, p;
     lmc__set_class_table(class_of, &g->delta->grouping);
-    for (c = 0; c < g->delta->grouping.n_classes; c++) memset(g->masks[c], 0, (g->n_of[c] + 7) / 8);
     for (j = 0; j < changes->n; j++) {
-        const size_t i = changes->place[j], rank = g->ranks[j];
+        const size_t i = changes->place[j];
         const uint64_t base = lmc__load_element(block->base, i, width);
         const uint64_t residual =
             lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
         c = class_of[lmc__key(base, width)];
-        g->masks[c][rank / 8] |= (uint8_t)(1u << (rank & 7));
+        g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
         next[c]++;
     }
@@ -124,7 +124,7 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
-        return k->crc32c(0, block->src, block->n * block->width);
+        return g->delta->changes.crcs[0];
     }
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
@@ -147,11 +147,41 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
             if ((g->lists.row[c][p] =
                      lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
-        if (g->delta->sparse &&
-            (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
+        if (g->ranks) {
+            if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
+        } else if (g->delta->sparse &&
+                   (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
             return 0;
     }
     return 1;
+}
+
+/* The mask of a class. */
+static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned c)
+{
+    const size_t n = g->n_of[c], k = g->n_coded[c];
+    uint8_t *const top = e->stack.top, *mask;
+    size_t j;
+    int done;
+    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, lmc__class_gaps);
+    if (lmc__has_mode(0, n) && k && k <= n >> lmc__class_gaps.rare_shift) {
+        const unsigned s = lmc__choose_gap_shift(n, k);
+        const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
+        if (size < (n + 7) / 8) {
+            if (size + 1 > (size_t)(e->end - e->out)) return 0;
+            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s);
+            lmc__put_listed_gaps(e->out + 1, size, g->ones[c], k, s);
+            e->out += size + 1;
+            return 1;
+        }
+    }
+    mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    if (!mask) return 0;
+    memset(mask, 0, (n + 7) / 8);
+    for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
+    done = lmc__put_list_mask(e, 0, mask, n, k, lmc__class_gaps);
+    e->stack.top = top;
+    return done;
 }
 
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
@@ -202,7 +232,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
-        crcs->base = e->k->crc32c(0, block->base, n * block->width);
+        crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            delta->changes.place, delta->changes.n);
     } else {
@@ -214,9 +244,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
         g.lists.row[0][p] = e->out; /* made in their place */
     crcs->content = lmc__make_classes(e->k, &g);
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] &&
-            !lmc__put_list_mask(e, 0, g.masks[c], g.n_of[c], g.n_coded[c], lmc__class_gaps))
-            return 0;
+        if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
         for (p = n_natural; p < block->width; p++)

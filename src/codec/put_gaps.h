@@ -76,7 +76,13 @@ LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
     return s;
 }
 
-/* Bytes that the gaps of a mask take, without its mode byte; k of its n bits are the ones. */
+/* Bytes that gaps take, without the mode byte, of k ones whose quotients add up to that. */
+LMC__INLINE size_t lmc__gaps_size(size_t k, size_t quotients, unsigned s)
+{
+    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
+}
+
+/* Of a mask of n bits, k of which are the ones. */
 static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned polarity,
                               unsigned s)
 {
@@ -87,31 +93,82 @@ static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned 
         quotients += (position - next) >> s;
         next = position + 1;
     }
-    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
+    return lmc__gaps_size(k, quotients, s);
 }
 
-/* Writes them to out, size bytes as counted. */
+/* Of ones whose positions are listed. */
+static size_t lmc__count_listed_gaps(const uint32_t *ones, size_t k, unsigned s)
+{
+    size_t quotients = ones[0] >> s, i;
+    for (i = 1; i < k; i++) quotients += (ones[i] - ones[i - 1] - 1) >> s;
+    return lmc__gaps_size(k, quotients, s);
+}
+
+/* Where gaps are written. n_bits < 8 of the low parts' bits are not written yet. */
+typedef struct lmc__gap_writer {
+    uint8_t *low, *quotients;
+    uint64_t bits;
+    unsigned n_bits, s;
+    size_t at; /* bits of quotients */
+} lmc__gap_writer;
+
+/* To out, size bytes as counted. */
+LMC__INLINE lmc__gap_writer lmc__begin_gaps(uint8_t *out, size_t size, size_t k, unsigned s)
+{
+    lmc__gap_writer w;
+    w.low = out + 3;
+    w.quotients = w.low + (k * s + 7) / 8;
+    w.bits = 0;
+    w.n_bits = 0;
+    w.s = s;
+    w.at = 0;
+    out[0] = (uint8_t)k;
+    out[1] = (uint8_t)(k >> 8);
+    out[2] = (uint8_t)(k >> 16);
+    memset(w.quotients, 0, (size_t)(out + size - w.quotients));
+    return w;
+}
+
+LMC__INLINE void lmc__put_gap(lmc__gap_writer *w, size_t gap)
+{
+    w->bits |= (uint64_t)(gap & (((size_t)1 << w->s) - 1)) << w->n_bits;
+    for (w->n_bits += w->s; w->n_bits >= 8; w->n_bits -= 8, w->bits >>= 8)
+        *w->low++ = (uint8_t)w->bits;
+    w->at += gap >> w->s;
+    w->quotients[w->at / 8] |= (uint8_t)(1u << (w->at & 7));
+    w->at++;
+}
+
+LMC__INLINE void lmc__end_gaps(lmc__gap_writer *w)
+{
+    if (w->n_bits) *w->low = (uint8_t)w->bits;
+}
+
+/* Writes the gaps of a mask to out, size bytes as counted. */
 static void lmc__put_gaps(uint8_t *out, size_t size, const uint8_t *mask, size_t n, size_t k,
                           unsigned polarity, unsigned s)
 {
     lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    uint8_t *const low = out + 3, *const quotients = low + (k * s + 7) / 8;
-    uint64_t bits = 0; /* of low parts that are not written yet: n_bits < 8 of them */
-    unsigned n_bits = 0;
-    size_t next = 0, at = 0, low_at = 0, i;
-    out[0] = (uint8_t)k;
-    out[1] = (uint8_t)(k >> 8);
-    out[2] = (uint8_t)(k >> 16);
-    memset(quotients, 0, (size_t)(out + size - quotients));
+    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
+    size_t next = 0, i;
     for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones), gap = position - next;
+        const size_t position = lmc__next_one(&ones);
+        lmc__put_gap(&w, position - next);
         next = position + 1;
-        bits |= (uint64_t)(gap & (((size_t)1 << s) - 1)) << n_bits;
-        for (n_bits += s; n_bits >= 8; n_bits -= 8, bits >>= 8) low[low_at++] = (uint8_t)bits;
-        at += gap >> s;
-        quotients[at / 8] |= (uint8_t)(1u << (at & 7));
-        at++;
     }
-    if (n_bits) low[low_at] = (uint8_t)bits;
+    lmc__end_gaps(&w);
+}
+
+/* Those of ones that are listed. */
+static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k,
+                                 unsigned s)
+{
+    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
+    size_t next = 0, i;
+    for (i = 0; i < k; i++) {
+        lmc__put_gap(&w, ones[i] - next);
+        next = (size_t)ones[i] + 1;
+    }
+    lmc__end_gaps(&w);
 }
 #endif /* LMC_NO_ENCODER */

@@ -5,6 +5,8 @@
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
+#include "kernels/crc32c.h"
+#include "kernels/strip.h"
 #include "kernels/classes.h"
 
 /*
@@ -12,7 +14,8 @@
  *
  * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
  * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
- * LMC__PAD bytes more, which may be overwritten.
+ * LMC__PAD bytes more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they
+ * are more.
  *
  * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
@@ -22,8 +25,9 @@
 #ifndef LMC_NO_ENCODER
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(uint32_t *changed, size_t most, const uint8_t *src,
-                                       const uint8_t *base, size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
+                                       size_t most, const uint8_t *src, const uint8_t *base,
+                                       size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -51,6 +55,8 @@ static size_t lmc__list_changes_scalar(uint32_t *changed, size_t most, const uin
                 differ[w] &= ~(element << i * lane);
             }
     }
+    crcs[0] = k->crc32c(0, src, size);
+    crcs[1] = k->crc32c(0, base, size);
     return n_changed;
 }
 
@@ -69,7 +75,8 @@ static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, c
 
 /* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
  * lowest stays. */
-LMC__AVX2 static size_t lmc__list_changes_avx2(uint32_t *changed, size_t most, const uint8_t *src,
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                               uint32_t *changed, size_t most, const uint8_t *src,
                                                const uint8_t *base, size_t n, unsigned width)
 {
     const size_t step = 32 / width;
@@ -90,34 +97,76 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(uint32_t *changed, size_t most, c
         for (; differ; differ &= differ - 1)
             changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
     }
+    crcs[0] = k->crc32c(0, src, n * width);
+    crcs[1] = k->crc32c(0, base, n * width);
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
 }
 
-/* 64 bytes a step, and then up to 16 numbers at a time, without a branch for each. */
-LMC__AVX512 static size_t lmc__list_changes_avx512(uint32_t *changed, size_t most,
-                                                   const uint8_t *src, const uint8_t *base,
-                                                   size_t n, unsigned width)
+/* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
+ * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
+ * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
+                                                const uint8_t *src, const uint8_t *base, size_t n,
+                                                unsigned width)
 {
-    const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                  fold = lmc__crc_factor(4);
     const size_t step = 64 / width;
+    __m512i sum[2][4], start = lmc__crc_start(0);
     size_t i, n_changed = 0;
-    for (i = 0; i + step <= n; i += step) {
-        const __m512i a = lmc__load_avx512(src + i * width), b = lmc__load_avx512(base + i * width);
-        uint64_t differ = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
-                          : width == 2 ? _mm512_cmpneq_epi16_mask(a, b)
-                          : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
-                                       : _mm512_cmpneq_epi64_mask(a, b);
-        size_t j;
-        if (differ == 0) continue;
-        if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
-        for (j = 0; j < step; j += 16, differ >>= 16) {
-            const __mmask16 m = (__mmask16)differ;
-            const __m512i numbers = _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + j)));
+    unsigned v, j;
+    LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
+    for (i = 0; i + 4 * step <= n; i += 4 * step) {
+        uint64_t differ[4];
+        size_t n_differ = 0;
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (v = 0; v < 4; v++)
+        {
+            const size_t at = i * width + 64 * v;
+            const __m512i a = lmc__load_avx512(src + at), b = lmc__load_avx512(base + at);
+            LMC__PREFETCH(src + lmc__min(at + LMC__FETCH_AHEAD, n * width));
+            LMC__PREFETCH(base + lmc__min(at + LMC__FETCH_AHEAD, n * width));
+            differ[v] = width == 1   ? _mm512_cmpneq_epi8_mask(a, b)
+                        : width == 2 ? _mm512_cmpneq_epi16_mask(a, b)
+                        : width == 4 ? _mm512_cmpneq_epi32_mask(a, b)
+                                     : _mm512_cmpneq_epi64_mask(a, b);
+            n_differ += (size_t)_mm_popcnt_u64(differ[v]);
+            sum[0][v] = lmc__crc_fold(sum[0][v], fold, a);
+            sum[1][v] = lmc__crc_fold(sum[1][v], fold, b);
+        }
+        sum[0][0] = _mm512_xor_si512(sum[0][0], start);
+        sum[1][0] = _mm512_xor_si512(sum[1][0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (n_differ > most - n_changed) return SIZE_MAX;
+        if (n_differ == 0) continue;
+        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+        {
+            const __mmask16 m = (__mmask16)(differ[v] >> j);
+            const __m512i numbers =
+                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
             _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
             n_changed += (size_t)_mm_popcnt_u32(m);
         }
     }
+    crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
+    crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
+    crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
+    crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
     return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+}
+
+LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
+                                                   uint32_t *changed, size_t most,
+                                                   const uint8_t *src, const uint8_t *base,
+                                                   size_t n, unsigned width)
+{
+    size_t n_changed;
+    (void)k;
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(crcs, changed, most, src, base, n, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return n_changed;
 }
 #endif
 
@@ -273,30 +322,64 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* A comparison gives the elements above a class: those of the class are above the one before, and
- * not above it. */
+/* Steps of eight groups of 64 elements. A comparison gives the elements of a group that are above a
+ * class: above[g][c]; `before` counts those of the groups before, eight classes at a time. So what
+ * follows is done once for each changed element, and there is no branch for each group, which could
+ * not be foreseen where about one element in 64 has changed.
+ *
+ *     elements of class c before element i = those above class c - 1, less those above class c */
+#define LMC__RANK_GROUPS 8u
 LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes;
-    __m512i highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c;
+    const unsigned n_classes = grouping->n_classes, n_rows = n_classes > 9 ? 16 : 8;
+    const size_t step = 64 * LMC__RANK_GROUPS;
+    const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
+    const uint32_t *next = changed;
+    __m512i highest[LMC__MAX_CLASSES], sum[2];
+    uint64_t above[LMC__RANK_GROUPS][LMC__MAX_CLASSES], before[LMC__RANK_GROUPS][LMC__MAX_CLASSES];
+    size_t i;
+    unsigned p, c, g;
     lmc__set_highest_avx512(highest, grouping);
-    while (r->n + 64 <= n) {
-        uint64_t here = ~(uint64_t)0;
-        __m512i b[8], keys;
-        lmc__touch_ahead(r->base, r->n * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx512(r->base + r->n * width + 64 * p);
-        keys = lmc__keys_avx512(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint64_t above = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-            m[c] = here & ~above;
-            here = above;
+    memset(above, 0, sizeof above);
+    sum[0] = sum[1] = _mm512_setzero_si512();
+    for (i = 0; i + step <= n; i += step) {
+        LMC__UNROLL for (g = 0; g < LMC__RANK_GROUPS; g++)
+        {
+            __m512i b[8], keys;
+            lmc__touch_ahead(r->base, (i + 64 * g) * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+                lmc__load_avx512(r->base + (i + 64 * g) * width + 64 * p);
+            keys = lmc__keys_avx512(b, width);
+            for (c = 0; c + 1 < n_classes; c++)
+                above[g][c] = _mm512_cmpgt_epu8_mask(keys, highest[c]);
         }
-        lmc__rank_step(r, m, 64, width, n_classes);
+        for (g = 0; g < LMC__RANK_GROUPS; g++)
+            for (c = 0; c < n_rows; c += 8) {
+                _mm512_storeu_si512(&before[g][c], sum[c / 8]);
+                sum[c / 8] = _mm512_add_epi64(
+                    sum[c / 8], _mm512_popcnt_epi64(_mm512_loadu_si512(&above[g][c])));
+            }
+        for (; next < end && *next < i + step; next++) {
+            const uint64_t b = lmc__load_element(r->base, *next, width);
+            const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
+            uint64_t here = ~(uint64_t)0, rank = *next & ~(uint32_t)63;
+            c = r->class_of[lmc__key(b, width)];
+            g = *next / 64 % LMC__RANK_GROUPS;
+            if (c) here = above[g][c - 1];
+            if (c) rank = before[g][c - 1];
+            if (c + 1 < n_classes) here &= ~above[g][c];
+            if (c + 1 < n_classes) rank -= before[g][c];
+            r->ranks[next - changed] = (uint32_t)(rank + (uint64_t)_mm_popcnt_u64(here & low));
+        }
     }
+    _mm512_storeu_si512(&before[0][0], sum[0]);
+    _mm512_storeu_si512(&before[0][8], sum[1]);
+    for (c = 0; c < n_classes; c++)
+        r->counts[c] =
+            (size_t)((c ? before[0][c - 1] : i) - (c + 1 < n_classes ? before[0][c] : 0));
+    r->next = (size_t)(next - changed);
+    r->n = i;
 }
 
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,

@@ -212,8 +212,9 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(uint32_t *changed, size_t most, const uint8_t *src, const uint8_t *base,
-                           size_t n, unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
+                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                           unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
                          const uint32_t *changed, size_t n_changed);

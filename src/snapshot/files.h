@@ -166,7 +166,8 @@ static uint64_t lmc__find_piece_end(const lmc__listing *l, const lmc__stream *st
     f = lmc__listed_at(l, i);
     tensor = lmc__find_listed_tensor(f, position - f->start);
     t = tensor < f->file.n_tensors ? &f->file.tensors[tensor] : NULL;
-    /* it has bytes: one without would end where it begins, so not behind position */
+    /* one without bytes ends the piece before it, and is none itself: behind position it begins, at
+     * position it is not the one that was found */
     if (!t) return f->start + f->file.size;
     return f->start + (t->offset > position - f->start ? t->offset : t->offset + t->size);
 }

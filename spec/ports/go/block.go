@@ -3,7 +3,7 @@
 package main
 
 import (
-	"encoding/binary"
+	"bytes"
 	"math/bits"
 )
 
@@ -89,19 +89,13 @@ func (c *cursor) list(n int) []byte {
 	case 0:
 		copy(dst, c.take(uint64(n)))
 	case 1:
-		fill(dst, c.u8())
+		return bytes.Repeat([]byte{c.u8()}, n)
 	case 2, 3:
 		c.node(c.treeHeader(mode == 3), 0, dst, 0)
 	default:
 		fail("CORRUPT", "a list has mode %d", mode)
 	}
 	return dst
-}
-
-func fill(dst []byte, value byte) {
-	for i := range dst {
-		dst[i] = value
-	}
 }
 
 // node reads the elements of the node at this depth that owns the leaves t (8.2). dst is zero before.
@@ -114,7 +108,7 @@ func (c *cursor) node(t []leaf, depth int, dst []byte, nesting int) {
 		if last.symbol == escape {
 			copy(dst, c.take(uint64(n)))
 		} else {
-			fill(dst, byte(last.symbol))
+			copy(dst, bytes.Repeat([]byte{byte(last.symbol)}, n))
 		}
 		return
 	}
@@ -191,16 +185,12 @@ func (c *cursor) gaps(n, shift int, polarity byte) []byte {
 	var unary byte // the byte of Quotients that is read, and how many of its bits are left
 	left, position := 0, int64(-1)
 	for j := 0; j < k; j++ {
-		gap := int64(0)
-		for one := false; !one; {
+		gap := int64(-1)
+		for one := byte(0); one == 0; gap++ {
 			if left == 0 {
 				unary, left = c.u8(), 8
 			}
-			one = unary&1 == 1
-			unary, left = unary>>1, left-1
-			if !one {
-				gap++
-			}
+			one, unary, left = unary&1, unary>>1, left-1
 		}
 		gap <<= shift
 		for i := 0; i < shift; i++ {
@@ -219,22 +209,18 @@ func (c *cursor) gaps(n, shift int, polarity byte) []byte {
 	return packed
 }
 
-// planes decodes n elements of w bytes (7.2); prediction may be nil.
+// planes decodes n elements of w bytes (7.2).
 func (c *cursor) planes(n, w int, subtract bool, prediction []byte) []byte {
-	out, plane := make([]byte, n*w), [8][]byte{}
-	for p := 0; p < w; p++ {
+	out, plane := make([]byte, n*w), make([][]byte, w)
+	for p := range plane {
 		plane[p] = c.list(n)
 	}
 	sign := uint64(1) << (8*w - 1)
-	var word [8]byte
 	for i := 0; i < n; i++ {
 		var r, b uint64
-		for p := 0; p < w; p++ {
+		for p := range plane {
 			r |= uint64(plane[p][i]) << (8 * p)
-		}
-		if prediction != nil {
-			copy(word[:w], prediction[i*w:])
-			b = binary.LittleEndian.Uint64(word[:])
+			b |= uint64(prediction[i*w+p]) << (8 * p)
 		}
 		if subtract {
 			sum := (b&(sign-1) + (r>>1 ^ -(r & 1))) & (2*sign - 1)
@@ -245,9 +231,9 @@ func (c *cursor) planes(n, w int, subtract bool, prediction []byte) []byte {
 		} else {
 			r ^= b
 		}
-		binary.LittleEndian.PutUint64(word[:], r)
-		copy(out[i*w:(i+1)*w], word[:])
-		word = [8]byte{}
+		for p := range plane {
+			out[i*w+p] = byte(r >> (8 * p))
+		}
 	}
 	return out
 }

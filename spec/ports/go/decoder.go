@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
-	"hash"
 	"hash/crc32"
 	"hash/crc64"
 	"io"
@@ -24,7 +23,7 @@ type decoder struct {
 	paths map[string]bool
 	text  uint64 // bytes of the names of all tensors
 	items []string
-	index []byte // what the body of the INDX must be, from Entries on
+	index [][]byte // what the entries of the INDX must be
 	total uint64
 
 	file *file // the file whose stream is being read, and:
@@ -33,7 +32,8 @@ type decoder struct {
 	crc  uint32
 	next int // the tensor that holds the next byte, or will come
 	id   identity
-	slot int // the place in the index of its File_Size
+	ids  []byte // of its tensors that are complete
+	slot int    // the number of its entry in the index
 }
 
 // check reports an error of the system.
@@ -43,63 +43,57 @@ func check(err error) {
 	}
 }
 
+// copyTo writes the next n bytes of the input.
+func (d *decoder) copyTo(w io.Writer, n uint64) {
+	m, err := io.CopyN(w, d.in, int64(n))
+	d.pos += uint64(m)
+	must(err != io.EOF, "TRUNCATED", "the input ends early")
+	check(err)
+}
+
 // read gives the next n bytes of the input. It allocates what is there, not what is asked for (R5-9).
 func (d *decoder) read(n uint64) []byte {
 	var b bytes.Buffer
 	if n <= 1<<23 {
 		b.Grow(int(n) + bytes.MinRead)
 	}
-	m, err := io.CopyN(&b, d.in, int64(n))
-	d.pos += uint64(m)
-	must(err != io.EOF, "TRUNCATED", "the input ends early")
-	check(err)
+	d.copyTo(&b, n)
 	return b.Bytes()
 }
 
 // An identity is that of an item (9.2), being computed.
 type identity struct {
-	sha  hash.Hash
-	crc  uint64
-	size uint64
-}
-
-func newIdentity(kind byte) identity {
-	sha := sha256.New()
-	sha.Write(append([]byte("LMC tensor 2\x00"), kind))
-	return identity{sha: sha}
+	chunks    []byte // CRCs of those that are complete
+	crc, size uint64
 }
 
 func (x *identity) write(p []byte) {
 	for len(p) > 0 {
-		n := chunk - x.size%chunk
-		if n > uint64(len(p)) {
-			n = uint64(len(p))
-		}
+		n := least(chunk-x.size%chunk, uint64(len(p)))
 		x.crc = crc64.Update(x.crc, nvme, p[:n])
 		x.size += n
 		p = p[n:]
 		if x.size%chunk == 0 {
-			x.flush()
+			x.chunks = le.AppendUint64(x.chunks, x.crc)
+			x.crc = 0
 		}
 	}
 }
 
-func (x *identity) flush() {
-	x.sha.Write(le.AppendUint64(nil, x.crc))
-	x.crc = 0
-}
-
-func (x *identity) sum(dtype string, shape []uint64) []byte {
+// sum ends it. The next one starts then.
+func (x *identity) sum(kind byte, dtype string, shape []uint64) []byte {
+	text := append(append([]byte("LMC tensor 2\x00"), kind), x.chunks...)
 	if x.size%chunk != 0 {
-		x.flush()
+		text = le.AppendUint64(text, x.crc)
 	}
-	end := append([]byte{byte(len(dtype))}, dtype...)
-	end = append(end, byte(len(shape)))
+	text = append(append(text, byte(len(dtype))), dtype...)
+	text = append(text, byte(len(shape)))
 	for _, extent := range append(shape[:len(shape):len(shape)], x.size) {
-		end = le.AppendUint64(end, extent)
+		text = le.AppendUint64(text, extent)
 	}
-	x.sha.Write(end)
-	return x.sha.Sum(nil)
+	*x = identity{}
+	sum := sha256.Sum256(text)
+	return sum[:]
 }
 
 // decode reads an LMC file of conformance level 0 and checks all of it.
@@ -110,12 +104,11 @@ func (d *decoder) decode() {
 	must(start[0] == 0x83, "VERSION", "this is a file of a draft of LMC")
 	must(err != nil || start[8] == 1, "VERSION", "this is a file of another major version of LMC")
 	header := d.read(80)
-	none := bytes.Count(header[32:64], []byte{0}) == 32
 	must(crc(header[:76]) == le.Uint32(header[76:]), "CHECKSUM", "the header is damaged")
 	must(le.Uint16(header[10:]) == 80, "CORRUPT", "the header has another size")
 	must(le.Uint64(header[16:]) == 0, "UNSUPPORTED", "this is a decoder of level 0, and the file needs more: Incompatible is %#x", le.Uint64(header[16:]))
 	must(le.Uint32(header[12:]) == 0 && le.Uint64(header[68:]) == 0, "UNSUPPORTED", "a reserved field of the header is not zero")
-	must(none, "CORRUPT", "the file has a base and does not say so in Incompatible")
+	must(bytes.Equal(header[32:64], make([]byte, 32)), "CORRUPT", "the file has a base and does not say so in Incompatible")
 	must(le.Uint32(header[64:]) == 0, "CORRUPT", "the file has a depth and no base")
 
 	for numbers := map[string]uint32{}; ; {
@@ -134,34 +127,29 @@ func (d *decoder) decode() {
 		must(size <= 1<<40, "CORRUPT", "the body of a section is too large")
 		must(size <= maxBody, "LIMIT", "the body of a section is larger than this decoder takes")
 		must(kind == "FILE" || d.file != nil, "CORRUPT", "the first section is no FILE")
+		numbers[counter]++
+		sum, body := crc32.New(castagnoli), []byte(nil)
 		if counter == "ancillary" {
-			sum := crc32.New(castagnoli)
-			n, err := io.CopyN(sum, d.in, int64(size))
-			d.pos += uint64(n)
-			must(err != io.EOF, "TRUNCATED", "the input ends early")
-			check(err)
-			must(sum.Sum32() == le.Uint32(head[20:]), "CHECKSUM", "the body of a section is damaged")
-			numbers[counter]++
-			d.index = append(le.AppendUint64(d.index, at), head...)
-			continue
+			d.copyTo(sum, size)
+		} else {
+			body = d.read(size)
+			sum.Write(body)
 		}
-		body := d.read(size)
-		must(crc(body) == le.Uint32(head[20:]), "CHECKSUM", "the body of a section is damaged")
-		if kind != "RUN " && d.file != nil {
+		must(sum.Sum32() == le.Uint32(head[20:]), "CHECKSUM", "the body of a section is damaged")
+		if (kind == "FILE" || kind == "INDX") && d.file != nil {
 			d.endStream()
 		}
 		if kind == "INDX" {
-			d.indexBody(&cursor{body}, header, numbers["FILE"]+numbers["RUN "]+numbers["ancillary"])
+			d.indexBody(&cursor{body}, header)
 			d.trailer(at)
 			return
 		}
-		d.index = append(append(le.AppendUint64(d.index, at), head...), body...)
+		d.index = append(d.index, append(append(le.AppendUint64(nil, at), head...), body...))
 		if kind == "FILE" {
 			d.beginStream(d.fileBody(&cursor{body}))
-		} else {
-			d.run(&cursor{body}, numbers[kind])
+		} else if kind == "RUN " {
+			d.run(&cursor{body}, le.Uint32(head[4:]))
 		}
-		numbers[kind]++
 	}
 }
 
@@ -169,37 +157,23 @@ var kinds = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9 ]{3}$`)
 
 func (d *decoder) beginStream(f *file) {
 	d.file, d.out = f, d.create(f)
-	d.at, d.crc, d.next, d.slot = 0, 0, 0, len(d.index)
-	kind, room := byte(0), 4+32*len(f.tensors)
-	if len(f.tensors) == 0 {
-		kind, room = 1+f.form&1, 4+32
-	}
-	if f.unknown() {
-		room += 8
-	}
-	d.index = append(d.index, make([]byte, room)...)
-	d.id = newIdentity(kind)
+	d.at, d.crc, d.next, d.ids, d.slot = 0, 0, 0, nil, len(d.index)-1
 	d.endTensors()
 }
 
 // endTensors notes the identities of the tensors that are complete.
 func (d *decoder) endTensors() {
-	for f := d.file; d.next < len(f.tensors); d.next++ {
-		t := &f.tensors[d.next]
+	for ; d.next < len(d.file.tensors); d.next++ {
+		t := &d.file.tensors[d.next]
 		if d.at < t.off+t.size {
 			return
 		}
-		d.endItem(t.name, d.id.sum(t.dtype, t.shape))
-		d.id = newIdentity(0)
+		d.endItem(t.name, d.id.sum(0, t.dtype, t.shape))
 	}
 }
 
 func (d *decoder) endItem(name string, id []byte) {
-	place := d.slot + 4 + 32*d.next
-	if d.file.unknown() {
-		place += 8
-	}
-	copy(d.index[place:], id)
+	d.ids = append(d.ids, id...)
 	d.items = append(d.items, name+"\x00"+string(id))
 }
 
@@ -209,18 +183,16 @@ func (d *decoder) deliver(p []byte) {
 	check(err)
 	d.crc = crc32.Update(d.crc, castagnoli, p)
 	for len(p) > 0 {
-		n, of := uint64(len(p)), len(d.file.tensors) == 0
+		n, inItem := uint64(len(p)), len(d.file.tensors) == 0
 		if d.next < len(d.file.tensors) {
 			t := &d.file.tensors[d.next]
-			room := t.off - d.at
-			if of = d.at >= t.off; of {
-				room = t.off + t.size - d.at
+			end := t.off
+			if inItem = d.at >= t.off; inItem {
+				end += t.size
 			}
-			if n > room {
-				n = room
-			}
+			n = least(n, end-d.at)
 		}
-		if of {
+		if inItem {
 			d.id.write(p[:n])
 		}
 		d.at += n
@@ -230,25 +202,24 @@ func (d *decoder) deliver(p []byte) {
 }
 
 func (d *decoder) endStream() {
-	f, slot := d.file, d.index[d.slot:]
+	f, entry := d.file, &d.index[d.slot]
 	must(f.unknown() || d.at == f.size, "CORRUPT", "the runs of %q do not cover it", f.path)
 	if d.out != nil {
 		check(d.out.Close())
 	}
-	if f.unknown() {
-		le.PutUint64(slot, d.at)
-		slot = slot[8:]
-	}
-	le.PutUint32(slot, d.crc)
 	if len(f.tensors) == 0 {
-		d.endItem(f.path, d.id.sum("U8", []uint64{d.at}))
+		d.endItem(f.path, d.id.sum(1+f.form&1, "U8", []uint64{d.at}))
 	}
+	if f.unknown() {
+		*entry = le.AppendUint64(*entry, d.at)
+	}
+	*entry = append(le.AppendUint32(*entry, d.crc), d.ids...)
 }
 
 type segment struct {
 	end uint64 // in the run
 	f   *file  // nil: zero bytes
-	off uint64
+	off uint64 // place in its header text, less the place in the run (modulo 2^64)
 }
 
 // run reads the body of a RUN section (5.2) and its blocks (7).
@@ -273,10 +244,7 @@ func (d *decoder) run(c *cursor, number uint32) {
 	}
 	c.records()
 	for from, block := uint64(0), uint32(0); from < size; block++ {
-		n := uint64(1) << log2
-		if n > size-from {
-			n = size - from
-		}
+		n := least(1<<log2, size-from)
 		d.deliver(d.block(number, block, int(n), from, segments))
 		from += n
 	}
@@ -304,6 +272,7 @@ func (d *decoder) segments(c *cursor, size uint64) (list []segment) {
 			}
 			text := of.f.textSize()
 			must(of.off <= text && s <= text-of.off, "CORRUPT", "a segment goes beyond a header text")
+			of.off -= done
 		}
 		done += s
 		of.end = done
@@ -333,9 +302,9 @@ func (d *decoder) block(run, number uint32, n int, from uint64, segments []segme
 		must(int(size) < n, "CORRUPT", "a block of planes is not smaller than its bytes")
 	}
 	payload := &cursor{d.read(uint64(size))}
-	var base []byte
+	base := make([]byte, n)
 	if prediction == 1 {
-		base = predict(segments, from, n)
+		predict(segments, from, base)
 		must(crc(base) == le.Uint32(head[16:]), "CORRUPT", "the prediction of a block is not that of its encoder")
 	}
 	if layout == 0 {
@@ -345,47 +314,40 @@ func (d *decoder) block(run, number uint32, n int, from uint64, segments []segme
 	}
 	must(len(payload.b) == 0, "CORRUPT", "a payload has bytes left over")
 	must(crc(out) == le.Uint32(head[12:]), "CHECKSUM", "the content of block %d of run %d is damaged", number, run)
-	d.index = le.AppendUint32(d.index, 24+size)
-	d.index = append(d.index, head[20:]...)
+	entry := &d.index[len(d.index)-1]
+	*entry = append(le.AppendUint32(*entry, 24+size), head[20:]...)
 	return out
 }
 
-// predict makes the prediction of n bytes of a run.
-func predict(segments []segment, from uint64, n int) []byte {
-	base := make([]byte, n)
+// predict makes the prediction of bytes of a run; base is zero before.
+func predict(segments []segment, from uint64, base []byte) {
 	i := sort.Search(len(segments), func(i int) bool { return segments[i].end > from })
-	for done := 0; done < n; i++ {
-		s, start := segments[i], uint64(0)
-		if i > 0 {
-			start = segments[i-1].end
-		}
-		at := from + uint64(done)
-		m := n - done
-		if s.end-at < uint64(m) {
-			m = int(s.end - at)
-		}
+	for ; len(base) > 0; i++ {
+		s := segments[i]
+		n := least(s.end-from, uint64(len(base)))
 		if s.f != nil {
-			s.f.textAt(s.off+at-start, base[done:done+m])
+			s.f.textAt(s.off+from, base[:n])
 		}
-		done += m
+		from += n
+		base = base[n:]
 	}
-	return base
 }
 
 // indexBody compares the INDX (10.1) with what was read.
-func (d *decoder) indexBody(c *cursor, header []byte, sections uint32) {
+func (d *decoder) indexBody(c *cursor, header []byte) {
 	must(bytes.Equal(c.take(80), header), "CORRUPT", "the index has another header than the file")
-	must(le.Uint32(c.take(4)) == sections, "CORRUPT", "the index counts other sections than there are")
+	must(uint64(le.Uint32(c.take(4))) == uint64(len(d.index)), "CORRUPT", "the index counts other sections than there are")
 	metadata := le.Uint32(c.take(4))
 	sort.Strings(d.items)
-	sha := sha256.New()
-	sha.Write([]byte("LMC snapshot 2\x00"))
+	text := []byte("LMC snapshot 2\x00")
 	for _, item := range d.items {
 		name, id := item[:len(item)-33], item[len(item)-32:]
-		sha.Write(append(le.AppendUint32(nil, uint32(len(name))), name+id...))
+		text = append(le.AppendUint32(text, uint32(len(name))), name+id...)
 	}
-	must(bytes.Equal(c.take(32), sha.Sum(nil)), "CORRUPT", "the index has another identity of the snapshot")
-	must(bytes.Equal(c.take(uint64(len(d.index))), d.index), "CORRUPT", "the index does not agree with the sections, blocks and files")
+	must(sha256.Sum256(text) == *(*[32]byte)(c.take(32)), "CORRUPT", "the index has another identity of the snapshot")
+	for _, entry := range d.index {
+		must(bytes.Equal(c.take(uint64(len(entry))), entry), "CORRUPT", "the index does not agree with the sections, blocks and files")
+	}
 	must(uint64(metadata)*9 <= uint64(len(c.b)), "CORRUPT", "the index has more metadata than it can hold")
 	for before := ""; metadata > 0; metadata-- {
 		keySize, valueSize := le.Uint32(c.take(4)), le.Uint32(c.take(4))

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/crc64"
-	"math/bits"
+	"math/big"
 	"sort"
 	"strings"
 )
@@ -29,6 +29,13 @@ var (
 )
 
 func crc(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+
+func least(a, b uint64) uint64 {
+	if a < b {
+		return a
+	}
+	return b
+}
 
 // Failure is what a decoder reports (11.1).
 type Failure struct{ Status, Text string }
@@ -99,7 +106,7 @@ type file struct {
 	seconds, nano int64
 	size          uint64
 	tensors       []tensor
-	ends          []uint64 // of the tensors' parts of the header text; made when it is asked for
+	starts        []uint64 // of the tensors' parts of the header text, and its end; made when it is asked for
 }
 
 func (f *file) directory() bool { return f.form&1 != 0 }
@@ -212,19 +219,12 @@ func (d *decoder) tensorEntry(c *cursor, f *file, end uint64) (t tensor) {
 }
 
 func sizeOf(shape []uint64, elementBits uint64) uint64 {
+	n := new(big.Int).SetUint64(elementBits)
 	for _, extent := range shape {
-		if extent == 0 {
-			return 0
-		}
+		n.Mul(n, new(big.Int).SetUint64(extent))
 	}
-	n, high := uint64(1), uint64(0)
-	for _, extent := range shape {
-		high, n = bits.Mul64(n, extent)
-		must(high == 0, "CORRUPT", "a tensor is too large")
-	}
-	high, n = bits.Mul64(n, elementBits)
-	must(high < 4 && n%8 == 0, "CORRUPT", "a tensor is too large, or no whole number of bytes")
-	return high<<61 | n>>3
+	must(n.BitLen() <= 66 && n.Bit(0)+n.Bit(1)+n.Bit(2) == 0, "CORRUPT", "a tensor is too large, or no whole number of bytes")
+	return n.Rsh(n, 3).Uint64()
 }
 
 // textPart gives what stands behind the name of tensor i in the header text (5.5).
@@ -239,33 +239,23 @@ func (f *file) textPart(i int) string {
 }
 
 func (f *file) textSize() uint64 {
-	end := uint64(0)
-	for i := len(f.ends); i < len(f.tensors); i++ {
-		if i > 0 {
-			end = f.ends[i-1]
+	if f.starts == nil {
+		f.starts = []uint64{0}
+		for i := range f.tensors {
+			f.starts = append(f.starts, f.starts[i]+1+uint64(len(f.tensors[i].name)+len(f.textPart(i))))
 		}
-		f.ends = append(f.ends, end+1+uint64(len(f.tensors[i].name)+len(f.textPart(i))))
 	}
-	if len(f.ends) == 0 {
-		return 0
-	}
-	return f.ends[len(f.ends)-1]
+	return f.starts[len(f.tensors)]
 }
 
-// textAt copies the header text from a place on, to fill dst. It never makes a whole part (12.3).
+// textAt copies the header text from a place on, to fill dst. It never joins a part (12.3).
 func (f *file) textAt(from uint64, dst []byte) {
-	i := sort.Search(len(f.ends), func(i int) bool { return f.ends[i] > from })
-	if i > 0 {
-		from -= f.ends[i-1]
-	}
-	for ; len(dst) > 0; i++ {
+	i := sort.Search(len(f.tensors), func(i int) bool { return f.starts[i+1] > from })
+	for from -= f.starts[i]; len(dst) > 0; i++ {
 		for _, s := range []string{`"`, f.tensors[i].name, f.textPart(i)} {
-			if from >= uint64(len(s)) {
-				from -= uint64(len(s))
-				continue
-			}
-			dst = dst[copy(dst, s[from:]):]
-			from = 0
+			n := least(from, uint64(len(s)))
+			dst = dst[copy(dst, s[n:]):]
+			from -= n
 		}
 	}
 }

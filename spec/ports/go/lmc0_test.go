@@ -137,7 +137,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestVarint: all vectors of R2.1-1 are above level 0.
+// TestVarint: the limits of varints, in and out.
 func TestVarint(t *testing.T) {
 	for text, value := range map[string]uint64{
 		"\x00": 0, "\x7f": 127, "\x80\x01": 128, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01": 1<<64 - 1,

@@ -731,25 +731,28 @@ class HeaderText {
     constructor(tensors) {
         this.tensors = tensors;
         this.starts = [0]; // of the text of each, and the end of the last one's
-        for (let i = 0; i < tensors.length; i++) this.starts.push(this.starts[i] + this.textOf(i).length);
+        for (let i = 0; i < tensors.length; i++) this.starts.push(this.partsOf(i).reduce((end, part) => end + part.length, this.starts[i]));
     }
 
     get size() { return this.starts[this.tensors.length]; }
 
-    /** A character for each byte. */
-    textOf(i) {
+    /** A character for each byte. Not joined: a segment may ask for one byte, and the name have 65,535. */
+    partsOf(i) {
         const { key, type, offset, end } = this.tensors[i];
         const base = this.tensors[0].offset;
-        const comma = i === 0 ? "" : ",";
-        return `${comma}"${key}":{"dtype":"${type.dtypeKey}","shape":[${type.shape.join(",")}],"data_offsets":[${offset - base},${end - base}]}`;
+        const back = `":{"dtype":"${type.dtypeKey}","shape":[${type.shape.join(",")}],"data_offsets":[${offset - base},${end - base}]}`;
+        return [i === 0 ? '"' : ',"', key, back];
     }
 
     copy(from, size, to, at) {
         let i = lowerBound(this.starts.length, i => this.starts[i] > from) - 1;
-        for (let skip = from - this.starts[i]; size > 0; i++, skip = 0) {
-            const text = this.textOf(i).slice(skip, skip + size);
-            for (let c = 0; c < text.length; c++) to[at++] = text.charCodeAt(c);
-            size -= text.length;
+        for (let skip = from - this.starts[i]; size > 0; i++) {
+            for (const part of this.partsOf(i)) {
+                const end = Math.min(part.length, skip + size);
+                for (let c = skip; c < end; c++) to[at++] = part.charCodeAt(c);
+                size -= Math.max(0, end - skip);
+                skip = Math.max(0, skip - part.length);
+            }
         }
     }
 }
