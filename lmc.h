@@ -55,7 +55,7 @@
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
  *              index_entries hashes origin writer_plan writer_blocks writer restore index reader
  *              in_place requantise salvage salvage_walk salvage_place salvage_read open identify
- *              memory stdio one_call arrays
+ *              memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -867,6 +867,15 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
  * else 1. Errors: ARGUMENT, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
                                                                       int *can);
+#ifndef LMC_NO_ENCODER
+/* Copies a file of the reader to the writer, with its tensors: in place of lmc_begin_file and what
+ * follows it. To take files out of a snapshot, or to change its base or level. Tensors that were
+ * quantised are quantised as they were, and stay as small, if the writer's may_quantize is set; but
+ * first moments that were as updates are stored as floats, for they want a second one. Memory:
+ * 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
+                                                           size_t file_number);
+#endif
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
@@ -21510,6 +21519,8 @@ struct lmc_writer {
     /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
      * size is unknown */
     lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
 };
 
 /* A file is at hand that ends when the caller says so. */
@@ -21952,6 +21963,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    lmc__init_buffer(&w->quantizers, options->alloc_user);
     w->index.limit = UINT64_MAX;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
@@ -21971,6 +21983,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
+static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
+
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
@@ -21978,6 +21992,7 @@ LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
     if (!w) return;
     lmc__free_coder(&w->coder);
     lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_quantizers(w);
     lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
@@ -26499,6 +26514,101 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 }
 #endif
 
+/* == snapshot/copy.h =========================================================================== */
+
+#ifndef LMC_NO_ENCODER
+
+/* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
+ *
+ *     reader: file, tensors -> (quantisers of those that have lost) -> writer: begin_file
+ *             bytes, LMC__COPY_SIZE at a time ----------------------->         write_bytes
+ *
+ * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
+#define LMC__COPY_SIZE ((size_t)4 << 20)
+
+/* Frees what lmc_writer_copy_file has made. */
+static void lmc__free_quantizers(lmc_writer *w)
+{
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_free_quantizer(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
+    lmc__free_buffer(&w->quantizers);
+}
+
+#ifndef LMC_NO_QUANTIZE
+/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
+ * that moment may not be in the new snapshot. */
+static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
+                                           lmc_tensor *tensor)
+{
+    lmc_quantizer *q = NULL;
+    const lmc_file *const file = lmc_get_file(r, file_number);
+    LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
+    LMC__TRY(lmc_read_quantizer(&q, r, file_number, tensor, NULL));
+    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
+    if (file && !q->info.is_lossless) tensor->quantizer = q;
+    return LMC_OK;
+}
+#endif
+
+/* The bytes; their CRC is that of the file, or the reader's index lies. */
+static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
+                                       const lmc_file *file, lmc__buffer *piece)
+{
+    uint32_t crc = 0;
+    uint64_t at;
+    LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
+    for (at = 0; at < file->size;) {
+        const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
+        LMC__TRY(lmc_read_file(r, file_number, at, piece->data, n));
+        crc = r->coder->wave.k->crc32c(crc, piece->data, n);
+        LMC__TRY(lmc_write_bytes(w, piece->data, n));
+        at += n;
+    }
+    LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+{
+    lmc_file file = *lmc_get_file(r, file_number);
+    lmc__buffer tensors, piece;
+    enum lmc_status status;
+    lmc__init_buffer(&tensors, w->options.alloc_user);
+    lmc__init_buffer(&piece, w->options.alloc_user);
+    status = lmc__append(&tensors, file.tensors, file.n_tensors * sizeof *file.tensors);
+    file.tensors = (const lmc_tensor *)(const void *)tensors.data;
+#ifndef LMC_NO_QUANTIZE
+    {
+        size_t i;
+        for (i = 0; i < file.n_tensors && w->options.may_quantize && status == LMC_OK; i++)
+            if (file.tensors[i].loss.generation)
+                status =
+                    lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
+    }
+#endif
+    if (status == LMC_OK) status = lmc_begin_file(w, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, &file, &piece);
+    if (status == LMC_OK) status = lmc_end_file(w);
+    lmc__free_buffer(&tensors);
+    lmc__free_buffer(&piece);
+    return status;
+}
+
+/* What fails when the file is begun has spoilt the writer, as any of its calls would. */
+LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+{
+    enum lmc_status status;
+    if (!w || !r || r->is_salvage || !lmc_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
+    if (w->status != LMC_OK) return w->status;
+    status = lmc__copy_whole_file(w, r, file_number);
+    if (w->status == LMC_OK) w->status = status;
+    return status;
+}
+#endif /* LMC_NO_ENCODER */
+
 /* == snapshot/one_call.h ======================================================================= */
 
 /* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
@@ -26616,7 +26726,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     source = lmc_make_memory_source(memory);
     LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
     *file = lmc_get_file(*reader, 0);
-    if ((*reader)->tables.listing.n_files == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    if (!lmc_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_free_reader(*reader);
     return LMC_ERR_UNSUPPORTED;
 }

@@ -96,12 +96,13 @@ class Limits(ctypes.Structure):
 class RestoreOptions(ctypes.Structure):
     _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("user", ctypes.c_void_p),
                 ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
-                ("read_back", READ), ("in_place", ctypes.c_int), ("n_done", ctypes.c_uint64), ("check_hashes", ctypes.c_int)]
+                ("read_back", READ), ("in_place", ctypes.c_int), ("n_done", ctypes.c_uint64), ("check_hashes", ctypes.c_int),
+                ("progress", ctypes.c_void_p)]
 
 
 class ReaderOptions(ctypes.Structure):
     _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
-                ("lender", ctypes.c_void_p), ("salvage", ctypes.c_int)]
+                ("lender", ctypes.c_void_p)]
 
 
 class BlockInfo(ctypes.Structure):

@@ -805,6 +805,15 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
  * else 1. Errors: ARGUMENT, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
                                                                       int *can);
+#ifndef LMC_NO_ENCODER
+/* Copies a file of the reader to the writer, with its tensors: in place of lmc_begin_file and what
+ * follows it. To take files out of a snapshot, or to change its base or level. Tensors that were
+ * quantised are quantised as they were, and stay as small, if the writer's may_quantize is set; but
+ * first moments that were as updates are stored as floats, for they want a second one. Memory:
+ * 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
+                                                           size_t file_number);
+#endif
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,

@@ -7,6 +7,10 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #endif
+#if !defined(_WIN32) && !defined(__wasi__)
+#define LMC_PTHREADS /* lmc_pool, file descriptors: tests/test_api.c */
+#define LMC_POSIX
+#endif
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

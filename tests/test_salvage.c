@@ -450,7 +450,7 @@ static void test_memory(const setting *given, const t_memory *out, const char *n
             salvage(&s, &in);
             if (heap.calls <= i) n = i;
             if (o.status != LMC_OK) CHECK_STATUS(o.status, LMC_ERR_MEMORY);
-            else check_got(&s, 0, 0, 0); /* lmc_next_range goes on */
+            else check_got(&s, 0, 0, 0); /* lmc_salvage_next goes on */
         }
         CHECK(i > 3);
     }

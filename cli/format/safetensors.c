@@ -215,7 +215,7 @@ static int check_keys(struct header *h, size_t from)
     return 1;
 }
 
-static int read_member(struct header *h, unsigned depth, read_value *read, void *user)
+static int read_header_member(struct header *h, unsigned depth, read_value *read, void *user)
 {
     struct header_string key, *keys;
     if (!read_string(h, &key)) return 0;
@@ -239,7 +239,8 @@ static int read_items(struct header *h, unsigned depth, read_value *read, void *
     if (take_byte(h, closes)) return 1;
     for (;;) {
         skip_space(h);
-        if (!(is_object ? read_member(h, depth, read, user) : read(h, NULL, depth, user))) return 0;
+        if (!(is_object ? read_header_member(h, depth, read, user) : read(h, NULL, depth, user)))
+            return 0;
         skip_space(h);
         if (take_byte(h, closes)) return check_keys(h, first_key);
         if (!take_byte(h, ',')) return header_wrong(h, "',' or the closing bracket is missing");

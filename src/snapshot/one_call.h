@@ -120,7 +120,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     source = lmc_make_memory_source(memory);
     LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
     *file = lmc_get_file(*reader, 0);
-    if ((*reader)->tables.listing.n_files == 1 && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    if (!lmc_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_free_reader(*reader);
     return LMC_ERR_UNSUPPORTED;
 }

@@ -120,6 +120,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
+    lmc__init_buffer(&w->quantizers, options->alloc_user);
     w->index.limit = UINT64_MAX;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
@@ -139,6 +140,8 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
+static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
+
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
@@ -146,6 +149,7 @@ LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
     if (!w) return;
     lmc__free_coder(&w->coder);
     lmc__visit_writer(w, lmc__free_visited, NULL);
+    lmc__free_quantizers(w);
     lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);

@@ -85,6 +85,8 @@ struct lmc_writer {
     /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
      * size is unknown */
     lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
 };
 
 /* A file is at hand that ends when the caller says so. */

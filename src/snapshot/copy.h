@@ -1,0 +1,100 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "quantise/quantizer.h"
+#include "snapshot/buffer.h"
+#include "snapshot/reader.h"
+#include "snapshot/requantise.h"
+#include "snapshot/writer.h"
+#ifndef LMC_NO_ENCODER
+
+/* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
+ *
+ *     reader: file, tensors -> (quantisers of those that have lost) -> writer: begin_file
+ *             bytes, LMC__COPY_SIZE at a time ----------------------->         write_bytes
+ *
+ * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
+#define LMC__COPY_SIZE ((size_t)4 << 20)
+
+/* Frees what lmc_writer_copy_file has made. */
+static void lmc__free_quantizers(lmc_writer *w)
+{
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_free_quantizer(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
+    lmc__free_buffer(&w->quantizers);
+}
+
+#ifndef LMC_NO_QUANTIZE
+/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
+ * that moment may not be in the new snapshot. */
+static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
+                                           lmc_tensor *tensor)
+{
+    lmc_quantizer *q = NULL;
+    const lmc_file *const file = lmc_get_file(r, file_number);
+    LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
+    LMC__TRY(lmc_read_quantizer(&q, r, file_number, tensor, NULL));
+    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
+    if (file && !q->info.is_lossless) tensor->quantizer = q;
+    return LMC_OK;
+}
+#endif
+
+/* The bytes; their CRC is that of the file, or the reader's index lies. */
+static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
+                                       const lmc_file *file, lmc__buffer *piece)
+{
+    uint32_t crc = 0;
+    uint64_t at;
+    LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
+    for (at = 0; at < file->size;) {
+        const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
+        LMC__TRY(lmc_read_file(r, file_number, at, piece->data, n));
+        crc = r->coder->wave.k->crc32c(crc, piece->data, n);
+        LMC__TRY(lmc_write_bytes(w, piece->data, n));
+        at += n;
+    }
+    LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+{
+    lmc_file file = *lmc_get_file(r, file_number);
+    lmc__buffer tensors, piece;
+    enum lmc_status status;
+    lmc__init_buffer(&tensors, w->options.alloc_user);
+    lmc__init_buffer(&piece, w->options.alloc_user);
+    status = lmc__append(&tensors, file.tensors, file.n_tensors * sizeof *file.tensors);
+    file.tensors = (const lmc_tensor *)(const void *)tensors.data;
+#ifndef LMC_NO_QUANTIZE
+    {
+        size_t i;
+        for (i = 0; i < file.n_tensors && w->options.may_quantize && status == LMC_OK; i++)
+            if (file.tensors[i].loss.generation)
+                status =
+                    lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
+    }
+#endif
+    if (status == LMC_OK) status = lmc_begin_file(w, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, &file, &piece);
+    if (status == LMC_OK) status = lmc_end_file(w);
+    lmc__free_buffer(&tensors);
+    lmc__free_buffer(&piece);
+    return status;
+}
+
+/* What fails when the file is begun has spoilt the writer, as any of its calls would. */
+LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+{
+    enum lmc_status status;
+    if (!w || !r || r->is_salvage || !lmc_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
+    if (w->status != LMC_OK) return w->status;
+    status = lmc__copy_whole_file(w, r, file_number);
+    if (w->status == LMC_OK) w->status = status;
+    return status;
+}
+#endif /* LMC_NO_ENCODER */

@@ -1,0 +1,524 @@
+/* What makes the library short to call: one call for a buffer or a file, arrays, files of the C
+ * library and descriptors, the pool; progress and cancelling, copies from a reader to a writer. */
+#include "t_io.h"
+
+#ifndef _WIN32
+#include <dirent.h>
+#endif
+#ifdef LMC_POSIX
+#include <fcntl.h>
+#endif
+
+enum { SIZE = 300000 };
+static uint8_t g_src[SIZE], g_enc[SIZE + 4096], g_dst[SIZE];
+static lmc_source source_of(lmc_memory *memory, const void *data, size_t size)
+{
+    memset(memory, 0, sizeof *memory);
+    memory->data = (uint8_t *)(uintptr_t)data;
+    memory->size = size;
+    return lmc_make_memory_source(memory);
+}
+
+/* Into exactly size bytes that end at a page no one may touch. */
+static enum lmc_status decompress_to(size_t cap, const void *src, size_t src_size, size_t *size)
+{
+    uint8_t *const exact = (uint8_t *)malloc(cap ? cap : 1);
+    enum lmc_status status;
+    if (!exact) abort();
+    status = lmc_decompress(exact, cap, size, src, src_size, NULL);
+    if (status == LMC_OK) CHECK(memcmp(exact, g_src, *size) == 0);
+    free(exact);
+    return status;
+}
+
+static void test_buffers(void)
+{
+    static const size_t sizes[] = {0, 1, 2, 7, 100, 16384, 131072, 131073, SIZE};
+    static const enum lmc_dtype dtypes[] = {LMC_AUTO, LMC_BF16, LMC_F32, LMC_U8, LMC_F4, LMC_C64};
+    lmc_compress_options options = LMC_DEFAULTS;
+    size_t i, j, size, back;
+    uint64_t told;
+    enum lmc_dtype dtype;
+    t_heap heap;
+    memset(&heap, 0, sizeof heap);
+    heap.fail_at = -1;
+    options.alloc_user = &heap;
+    t_fill(g_src, SIZE, T_GAUSS, LMC_BF16, 1);
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
+            const size_t n = sizes[i] - sizes[i] % (dtypes[j] == LMC_C64 ? 8 : 4);
+            t_note("buffer of %lu, dtype %d", (unsigned long)n, (int)dtypes[j]);
+            options.level = i % 2 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+            CHECK(lmc_compress_bound(n) <= sizeof g_enc);
+            CHECK_STATUS(lmc_compress(g_enc, lmc_compress_bound(n), &size, n ? g_src : NULL, n,
+                                      dtypes[j], &options),
+                         LMC_OK);
+            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, &dtype), LMC_OK);
+            CHECK(told == n && (dtype == dtypes[j] || n == 0 || dtypes[j] == LMC_F4));
+            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL), LMC_OK);
+            CHECK_STATUS(lmc_decompress(g_dst, n, &back, g_enc, size, &options), LMC_OK);
+            CHECK(back == n && memcmp(g_dst, g_src, n) == 0);
+            if (n) CHECK_STATUS(decompress_to(n - 1, g_enc, size, &back), LMC_ERR_DST_TOO_SMALL);
+            CHECK_STATUS(decompress_to(n, g_enc, size, &back), LMC_OK);
+            CHECK_STATUS(lmc_compress(g_enc, size - 1, &back, g_src, n, dtypes[j], &options),
+                         LMC_ERR_DST_TOO_SMALL);
+            CHECK_STATUS(lmc_compress(g_enc, size, &back, g_src, n, dtypes[j], &options), LMC_OK);
+            CHECK(back == size);
+        }
+    CHECK(heap.live == 0 && heap.wrong_size == 0);
+    CHECK(lmc_compress_bound(SIZE_MAX) == SIZE_MAX && lmc_compress_bound(SIZE_MAX - 9) == SIZE_MAX);
+}
+
+/* A capacity that is too small, whatever it is; an output that is cut, wherever. */
+static void test_truncated(void)
+{
+    uint8_t small[2000];
+    size_t size, back, i;
+    CHECK_STATUS(lmc_compress(small, sizeof small, &size, g_src, 600, LMC_BF16, NULL), LMC_OK);
+    for (i = 0; i < size; i++) {
+        uint8_t *const cut = (uint8_t *)t_copy(small, i);
+        uint8_t *const exact = (uint8_t *)malloc(i ? i : 1);
+        enum lmc_status status;
+        t_note("cut to %lu", (unsigned long)i);
+        CHECK_STATUS(lmc_compress(exact, i, &back, g_src, 600, LMC_BF16, NULL),
+                     LMC_ERR_DST_TOO_SMALL);
+        status = lmc_decompress(g_dst, SIZE, &back, cut, i, NULL);
+        CHECK(status == LMC_ERR_TRUNCATED || status == LMC_ERR_NOT_LMC ||
+              status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM);
+        free(cut);
+        free(exact);
+    }
+    for (i = 0; i < 8 * size; i++) { /* each bit: an error, or it does not matter */
+        enum lmc_status status;
+        small[i / 8] ^= (uint8_t)(1u << i % 8);
+        status = lmc_decompress(g_dst, SIZE, &back, small, size, NULL);
+        if (status == LMC_OK) CHECK(back == 600 && memcmp(g_dst, g_src, 600) == 0);
+        small[i / 8] ^= (uint8_t)(1u << i % 8);
+    }
+    for (i = 0; i < 600; i++)
+        CHECK_STATUS(decompress_to(i, small, size, &back), LMC_ERR_DST_TOO_SMALL);
+    CHECK_STATUS(lmc_decompress(NULL, 1, &back, small, size, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decompress(g_dst, 1, NULL, small, size, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decompress(g_dst, 1, &back, NULL, 1, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decompress(g_dst, 1, &back, NULL, 0, NULL), LMC_ERR_NOT_LMC);
+    CHECK_STATUS(lmc_decompressed_size(small, size, NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_compress(NULL, 1, &back, small, size, LMC_U8, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_compress(small, 1, NULL, small, size, LMC_U8, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_compress(small, 1, &back, NULL, 1, LMC_U8, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_compress(small, 1, &back, small, 1, (enum lmc_dtype)99, NULL),
+                 LMC_ERR_ARGUMENT);
+}
+
+#if !defined(_WIN32) && !defined(__wasi__)
+/* Every invalid vector: a status, and no crash. */
+static void test_invalid(void)
+{
+    DIR *const directory = opendir("spec/vectors/invalid");
+    const struct dirent *entry;
+    size_t n = 0, back;
+    if (!CHECK(directory != NULL)) return;
+    while ((entry = readdir(directory)) != NULL) {
+        static uint8_t file[1 << 20];
+        char path[600];
+        FILE *in;
+        size_t size;
+        uint64_t told;
+        enum lmc_status status;
+        if (!strstr(entry->d_name, ".lmc")) continue;
+        snprintf(path, sizeof path, "spec/vectors/invalid/%s", entry->d_name);
+        in = fopen(path, "rb");
+        if (!in) abort();
+        size = fread(file, 1, sizeof file, in);
+        fclose(in);
+        t_note("%s", entry->d_name);
+        status = lmc_decompress(g_dst, SIZE, &back, file, size, NULL);
+        CHECK(strcmp(lmc_status_name(status), "LMC_ERR_?") != 0 && status != LMC_ERR_ARGUMENT);
+        status = lmc_decompressed_size(file, size, &told, NULL);
+        CHECK(strcmp(lmc_status_name(status), "LMC_ERR_?") != 0 && status != LMC_ERR_ARGUMENT);
+        n++;
+    }
+    closedir(directory);
+    CHECK(n > 500);
+}
+#endif
+
+static void write_bytes_to(const char *path, const void *data, size_t size)
+{
+    FILE *const file = fopen(path, "wb");
+    if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
+}
+
+static size_t read_bytes_of(const char *path, void *dst, size_t cap)
+{
+    FILE *const file = fopen(path, "rb");
+    size_t size;
+    if (!file) return SIZE_MAX;
+    size = fread(dst, 1, cap, file);
+    fclose(file);
+    return size;
+}
+
+#ifndef __wasi__
+static const char *const scratch[] = {"t_api.src", "t_api.lmc", "t_api.dst", "t_api.dst.part"};
+
+static void test_files(void)
+{
+    size_t size, i;
+    lmc_source source;
+    lmc_memory memory;
+    lmc_reader *reader = NULL;
+    FILE *file;
+    t_note("files");
+    write_bytes_to(scratch[0], g_src, SIZE);
+    CHECK_STATUS(lmc_compress_file(scratch[1], scratch[0], LMC_BF16, NULL), LMC_OK);
+    CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], NULL), LMC_OK);
+    CHECK(read_bytes_of(scratch[2], g_dst, SIZE) == SIZE && memcmp(g_src, g_dst, SIZE) == 0);
+    CHECK(read_bytes_of(scratch[3], g_dst, 1) == SIZE_MAX);
+    /* what fails leaves what was there, and no part */
+    size = read_bytes_of(scratch[1], g_enc, sizeof g_enc);
+    g_enc[size / 2] ^= 1;
+    write_bytes_to(scratch[1], g_enc, size);
+    CHECK(lmc_decompress_file(scratch[2], scratch[1], NULL) >= LMC_ERR_CORRUPT);
+    CHECK(read_bytes_of(scratch[2], g_dst, SIZE) == SIZE && memcmp(g_src, g_dst, SIZE) == 0);
+    CHECK(read_bytes_of(scratch[3], g_dst, 1) == SIZE_MAX);
+    g_enc[size / 2] ^= 1;
+    write_bytes_to(scratch[1], g_enc, size);
+    /* missing ones */
+    CHECK_STATUS(lmc_compress_file(scratch[2], "t_api.none", LMC_AUTO, NULL), LMC_ERR_READ);
+    CHECK_STATUS(lmc_decompress_file(scratch[2], "t_api.none", NULL), LMC_ERR_READ);
+    CHECK_STATUS(lmc_compress_file("t_api.none/x", scratch[0], LMC_AUTO, NULL), LMC_ERR_WRITE);
+    CHECK_STATUS(lmc_decompress_file("t_api.none/x", scratch[1], NULL), LMC_ERR_WRITE);
+    CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[0], NULL), LMC_ERR_NOT_LMC);
+    CHECK_STATUS(lmc_compress_file(NULL, scratch[0], LMC_AUTO, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decompress_file(scratch[2], NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK(read_bytes_of(scratch[2], g_dst, SIZE) == SIZE);
+    /* a source of the C library: what one in memory gives */
+    file = fopen(scratch[1], "rb");
+    if (!file) abort();
+    CHECK_STATUS(lmc_stdio_source(&source, file), LMC_OK);
+    CHECK(source.size == size);
+    CHECK_STATUS(source.read_at(source.user, size - 4, g_dst, 4), LMC_OK);
+    CHECK(memcmp(g_dst, g_enc + size - 4, 4) == 0);
+    CHECK_STATUS(source.read_at(source.user, size - 4, g_dst, 5), LMC_ERR_READ);
+    CHECK_STATUS(source.read_at(source.user, UINT64_MAX, g_dst, 1), LMC_ERR_READ);
+    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_read_file(reader, 0, 777, g_dst, 999), LMC_OK);
+    CHECK(memcmp(g_dst, g_src + 777, 999) == 0);
+    lmc_free_reader(reader);
+    fclose(file);
+    CHECK_STATUS(lmc_stdio_source(NULL, stdin), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_stdio_source(&source, NULL), LMC_ERR_ARGUMENT);
+#if defined(LMC_POSIX) && defined(__linux__)
+    file = fopen("/dev/full", "wb"); /* a disk that is full */
+    if (file) {
+        lmc_sink sink = lmc_stdio_sink(file);
+        setvbuf(file, NULL, _IONBF, 0);
+        CHECK_STATUS(sink.write(sink.user, g_src, SIZE), LMC_ERR_WRITE);
+        sink = lmc_fd_sink(fileno(file));
+        CHECK_STATUS(sink.write(sink.user, g_src, SIZE), LMC_ERR_WRITE);
+        fclose(file);
+    }
+#endif
+#ifdef LMC_POSIX
+    {
+        const int fd = open(scratch[1], O_RDONLY);
+        lmc_stream stream = lmc_fd_stream(fd);
+        size_t got = 9, at = 0;
+        CHECK_STATUS(lmc_fd_source(&source, fd), LMC_OK);
+        CHECK(source.size == size);
+        CHECK_STATUS(source.read_at(source.user, size - 4, g_dst, 5), LMC_ERR_READ);
+        CHECK_STATUS(source.read_at(source.user, 3, g_dst, 5), LMC_OK);
+        CHECK(memcmp(g_dst, g_enc + 3, 5) == 0);
+        for (at = 8; at < size && got; at += got) {
+            CHECK_STATUS(stream.read(stream.user, g_dst, 1000, &got), LMC_OK);
+            CHECK(memcmp(g_dst, g_enc + at, got) == 0);
+        }
+        CHECK_STATUS(stream.read(stream.user, g_dst, 1000, &got), LMC_OK);
+        CHECK(got == 0);
+        close(fd);
+        CHECK_STATUS(stream.read(stream.user, g_dst, 1000, &got), LMC_ERR_READ);
+        CHECK_STATUS(lmc_fd_source(&source, -1), LMC_ERR_READ);
+        CHECK_STATUS(lmc_fd_source(NULL, 0), LMC_ERR_ARGUMENT);
+    }
+#endif
+    (void)memory;
+    for (i = 0; i < 4; i++) remove(scratch[i]);
+}
+#endif
+
+#ifdef LMC_PTHREADS
+typedef struct counted_tasks {
+    uint32_t counts[1000];
+    unsigned n_workers, wrong;
+} counted_tasks;
+
+/* No two tasks have one index, so nothing here is shared. */
+static void count_task(void *arg, size_t index, unsigned worker)
+{
+    counted_tasks *const c = (counted_tasks *)arg;
+    c->counts[index] += worker < c->n_workers ? 1u : 1000u;
+}
+
+static void test_pool(void)
+{
+    static counted_tasks tasks;
+    size_t first = 0, size, i, n;
+    unsigned workers;
+    lmc_pool *pool = NULL;
+    for (workers = 1; workers <= 8; workers++) {
+        lmc_compress_options options = LMC_DEFAULTS;
+        t_note("pool of %u", workers);
+        if (!CHECK_STATUS(lmc_pool_open(&pool, workers, NULL), LMC_OK)) return;
+        options.parallel = lmc_pool_parallel(pool);
+        CHECK(options.parallel->n_workers >= 1 && options.parallel->n_workers <= workers);
+        for (n = 0; n <= 1000; n = 3 * n + 1) {
+            memset(&tasks, 0, sizeof tasks);
+            tasks.n_workers = options.parallel->n_workers;
+            options.parallel->run(options.parallel->user, count_task, &tasks, n,
+                                  options.parallel->n_workers);
+            for (i = 0; i < 1000; i++) CHECK(tasks.counts[i] == (i < n));
+        }
+        CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, SIZE, LMC_BF16, &options),
+                     LMC_OK);
+        if (workers == 1) first = lmc_crc32c(0, g_enc, size);
+        CHECK(lmc_crc32c(0, g_enc, size) == first); /* the same bytes */
+        CHECK_STATUS(lmc_decompress(g_dst, SIZE, &n, g_enc, size, &options), LMC_OK);
+        CHECK(n == SIZE && memcmp(g_dst, g_src, SIZE) == 0);
+        lmc_pool_free(pool);
+    }
+    CHECK_STATUS(lmc_pool_open(NULL, 1, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_pool_open(&pool, 0, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_pool_open(&pool, 1025, NULL), LMC_ERR_ARGUMENT);
+    CHECK(lmc_pool_parallel(NULL) == NULL);
+    lmc_pool_free(NULL);
+}
+#endif
+
+static void test_arrays(void)
+{
+    static const uint64_t shape[2] = {100, 30}, odd = 3, huge[2] = {UINT64_MAX, 2};
+    lmc_array arrays[3];
+    lmc_memory memory;
+    lmc_sink sink;
+    lmc_source source;
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    const lmc_tensor *tensor = NULL;
+    size_t number = 9, k;
+    t_note("arrays");
+    memset(&memory, 0, sizeof memory);
+    memset(arrays, 0, sizeof arrays);
+    for (k = 0; k < 3; k++) {
+        arrays[k].name = k == 0 ? "b" : k == 1 ? "a\"\\\n" : "c";
+        arrays[k].dtype = k == 0 ? LMC_BF16 : LMC_F32;
+        arrays[k].rank = k == 2 ? 0 : 2;
+        arrays[k].shape = shape;
+        arrays[k].data = g_src + 20000 * k;
+    }
+    sink = lmc_make_memory_sink(&memory);
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_write_arrays(writer, "", arrays, 3, "{\"format\":\"pt\"}"), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    source = lmc_make_memory_source(&memory);
+    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+    for (k = 0; k < 3; k++) {
+        const size_t size = k == 0 ? 6000 : k == 1 ? 12000 : 4;
+        CHECK_STATUS(lmc_find_tensor(reader, NULL, arrays[k].name, &number, &tensor), LMC_OK);
+        CHECK(number == 0 && tensor->size == size && tensor->rank == arrays[k].rank);
+        CHECK_STATUS(lmc_read_tensor(reader, 0, tensor, 0, g_dst, size), LMC_OK);
+        CHECK(memcmp(g_dst, g_src + 20000 * k, size) == 0);
+    }
+    CHECK_STATUS(lmc_read_file(reader, 0, 0, g_dst, 300), LMC_OK);
+    CHECK(memcmp(g_dst + 8, "{\"__metadata__\":{\"format\":\"pt\"},\"a\\\"\\\\", 38) == 0);
+    lmc_free_reader(reader);
+    lmc_free_memory(&memory);
+    for (k = 0; k < 7; k++) {
+        lmc_array bad[2];
+        memcpy(bad, arrays, sizeof bad);
+        switch (k) {
+        case 0: bad[1].name = bad[0].name; break;
+        case 1: bad[0].dtype = LMC_AUTO; break;
+        case 2: bad[0].dtype = (enum lmc_dtype)LMC_DTYPE_COUNT; break;
+        case 3: bad[0].shape = huge; break;
+        case 4: bad[0].dtype = LMC_F4, bad[0].rank = 1, bad[0].shape = &odd; break;
+        case 5: bad[0].data = NULL; break;
+        default: bad[0].name = NULL; break;
+        }
+        t_note("bad arrays %lu", (unsigned long)k);
+        sink = lmc_make_memory_sink(&memory);
+        CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+        CHECK_STATUS(lmc_write_arrays(writer, "", bad, 2, NULL), LMC_ERR_ARGUMENT);
+        lmc_free_writer(writer);
+        lmc_free_memory(&memory);
+    }
+    CHECK_STATUS(lmc_write_arrays(NULL, "", arrays, 2, NULL), LMC_ERR_ARGUMENT);
+}
+
+/* -- progress, and errors of the caller's own -- */
+
+typedef struct progress {
+    uint64_t done, end;
+    unsigned calls, cancel_at;
+    enum lmc_status with;
+} progress;
+
+static enum lmc_status on_progress(void *user, uint64_t done)
+{
+    progress *const p = (progress *)user;
+    CHECK(done > p->done);
+    p->done = done;
+    return ++p->calls == p->cancel_at ? p->with : LMC_OK;
+}
+
+static enum lmc_status discard(void *user, const void *data, size_t size)
+{
+    (void)data;
+    (void)size;
+    return user ? *(enum lmc_status *)user : LMC_OK;
+}
+
+/* Some waves of one file. */
+static enum lmc_status write_big(lmc_memory *out, progress *p, const uint8_t *data, size_t size)
+{
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_sink sink = lmc_make_memory_sink(out);
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = size;
+    options.progress = on_progress;
+    options.user = p;
+    status = lmc_open_writer(&writer, &sink, &options);
+    if (status == LMC_OK) status = lmc_begin_file(writer, &file, LMC_BF16);
+    if (status == LMC_OK) status = lmc_write_bytes(writer, data, size);
+    if (status == LMC_OK) status = lmc_end_file(writer);
+    if (status == LMC_OK) status = lmc_finish_writer(writer);
+    if (status != LMC_OK) CHECK_STATUS(lmc_finish_writer(writer), status); /* it stays */
+    lmc_free_writer(writer);
+    return status;
+}
+
+static void test_progress(void)
+{
+    const size_t size = (size_t)5 << 20;
+    uint8_t *const data = (uint8_t *)malloc(size);
+    lmc_restore_options options = LMC_DEFAULTS;
+    enum lmc_status own = LMC_ERR_LIMIT;
+    lmc_memory memory, half;
+    lmc_stream stream;
+    unsigned n_calls, i;
+    progress p;
+    if (!data) abort();
+    t_note("progress");
+    t_fill(data, size, T_GAUSS, LMC_BF16, 2);
+    memset(&memory, 0, sizeof memory);
+    memset(&half, 0, sizeof half);
+    memset(&p, 0, sizeof p);
+    CHECK_STATUS(write_big(&memory, &p, data, size), LMC_OK);
+    CHECK(p.done == size && p.calls >= 3);
+    n_calls = p.calls;
+    for (i = 1; i <= n_calls; i++) {
+        memset(&p, 0, sizeof p);
+        p.cancel_at = i;
+        p.with = i % 2 ? LMC_ERR_CANCELLED : LMC_ERR_NOT_FOUND;
+        CHECK_STATUS(write_big(&half, &p, data, size), p.with);
+        CHECK(p.calls == i);
+        lmc_free_memory(&half);
+    }
+    options.progress = on_progress;
+    for (i = 0; i <= n_calls; i++) {
+        memset(&p, 0, sizeof p);
+        p.cancel_at = i;
+        p.with = LMC_ERR_CANCELLED;
+        options.user = &p;
+        memory.position = 0;
+        stream = lmc_make_memory_stream(&memory);
+        if (i == 0) {
+            CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_OK);
+            CHECK(p.done == size && p.calls >= 3);
+            n_calls = p.calls;
+        } else CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_CANCELLED);
+    }
+    /* what a callback returns is what the caller gets */
+    options.progress = NULL;
+    options.write = discard;
+    options.user = &own;
+    memory.position = 0;
+    stream = lmc_make_memory_stream(&memory);
+    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
+    CHECK(strcmp(lmc_status_name(LMC_ERR_CANCELLED), "LMC_ERR_CANCELLED") == 0);
+    lmc_free_memory(&memory);
+    free(data);
+}
+
+/* -- copies -- */
+
+static void test_copy(void)
+{
+    static t_model model;
+    static const uint64_t shape[2] = {1000, 5};
+    lmc_tensor tensor = t_tensor("w", "BF16", 2, shape, 100, 10000);
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    lmc_memory memory, out;
+    lmc_sink sink;
+    lmc_source source;
+    t_memory first, second;
+    size_t i;
+    int wrong = 1;
+    t_note("copy");
+    memset(&model, 0, sizeof model);
+    memset(&first, 0, sizeof first);
+    memset(&second, 0, sizeof second);
+    memset(&out, 0, sizeof out);
+    t_add_file(&model, "a", g_src, 20000)->file.tensors = &tensor;
+    model.files[0].file.n_tensors = 1;
+    t_add_file(&model, "b", g_src, 0);
+    t_add_file(&model, "c", g_src, SIZE);
+    CHECK_STATUS(t_write_model(&model, &first, NULL, 0, NULL), LMC_OK);
+    source = source_of(&memory, first.data, first.size);
+    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+    sink = lmc_make_memory_sink(&out);
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    for (i = 0; i < 3; i++) CHECK_STATUS(lmc_writer_copy_file(writer, reader, i), LMC_OK);
+    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+    lmc_free_writer(writer);
+    second.data = out.data;
+    second.size = out.size;
+    CHECK_STATUS(t_read_model(&model, &second, NULL, &wrong), LMC_OK);
+    CHECK(!wrong);
+    out.size = 0;
+    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_copy_file(writer, reader, 3), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_copy_file(writer, NULL, 0), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_copy_file(NULL, reader, 0), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), LMC_OK);
+    CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), LMC_ERR_ARGUMENT); /* a path twice */
+    lmc_free_writer(writer);
+    lmc_free_reader(reader);
+    lmc_free_memory(&out);
+    free(first.data);
+}
+
+int main(int argc, char **argv)
+{
+    t_begin(argc, argv);
+    test_buffers();
+    test_truncated();
+#if !defined(_WIN32) && !defined(__wasi__)
+    test_invalid();
+#endif
+#ifndef __wasi__
+    test_files();
+#endif
+#ifdef LMC_PTHREADS
+    test_pool();
+#endif
+    test_arrays();
+    test_progress();
+    test_copy();
+    return t_end();
+}
