@@ -165,7 +165,7 @@ enum lmc_status {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
-    LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
+    LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
     LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
@@ -225,7 +225,7 @@ enum lmc_dtype {
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 /* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
  * of unknown dtypes are coded as bytes. */
-LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
+LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
@@ -310,18 +310,18 @@ typedef struct lmc_block_info {
 
 /* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
  * (saturating). */
-LMC_API size_t lmc_bound_block(size_t size);
+LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
  * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
-LMC_API size_t lmc_workspace_size(size_t n);
+LMC_API size_t lmc_block_workspace_size(size_t n);
 
 #ifndef LMC_NO_ENCODER
 /* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
  * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
- * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
+ * NULL; it is used as said above. *dst_size: bytes written, at most lmc_block_bound(size). Time
  * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t size,
                                                        const void *prediction, enum lmc_dtype dtype,
                                                        enum lmc_level level, lmc_position position,
@@ -330,18 +330,17 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size,
-                                                          lmc_position position,
-                                                          lmc_block_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
+                                                      lmc_position position, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
  * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
  * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
- * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
+ * of the output are right. Time O(size), whatever the input. Errors: those of lmc_block_parse,
  * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
  * touched). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const void *prediction,
                                                        size_t prediction_size,
@@ -412,10 +411,10 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                         const lmc_source *elements,
                                                         const lmc_quantizer_options *options);
-LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
+LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
     int is_lossless;       /* 1: it keeps the tensor as it is */
@@ -426,15 +425,15 @@ typedef struct lmc_quantizer_info {
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
 } lmc_quantizer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
  * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
  * nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data,
-                                                   uint64_t offset, size_t size,
-                                                   const void *second);
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
+                                                          void *data, uint64_t offset, size_t size,
+                                                          const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -467,7 +466,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
  * overflow. */
-LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
  * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
@@ -476,9 +475,9 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
- * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
+ * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                         const void *src, size_t size,
                                                         const lmc_tensor_options *options, void *ws,
                                                         size_t ws_size);
@@ -492,7 +491,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_ca
  * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size,
                                                         const void *src, size_t src_size,
                                                         uint64_t total_size,
                                                         const lmc_tensor_options *options, void *ws,
@@ -521,7 +520,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_identify_file (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
     uint8_t identity[LMC_IDENTITY_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -547,8 +546,8 @@ typedef struct lmc_twin {
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
  * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
-                                                  enum lmc_conversion conversion);
+LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                                           enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -579,7 +578,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_free_memory); a source that reads data; a stream that reads data from position to
+ * with lmc_memory_free); a source that reads data; a stream that reads data from position to
  * size. */
 typedef struct lmc_memory {
     uint8_t *data;
@@ -589,7 +588,7 @@ typedef struct lmc_memory {
 } lmc_memory;
 
 /* The snapshot that another one, a delta, is coded against: files whose identities are known, from
- * a reader (lmc_make_reader_base) or from lmc_identify_file. To restore the delta takes a base of
+ * a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
  * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
  * stand (of several, the one in the file of the same path); files without tensors are matched by
  * path. */
@@ -604,10 +603,10 @@ typedef struct lmc_base {
     uint32_t chain_depth; /* deltas that the base itself is made of */
 } lmc_base;
 
-LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory);
-LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
-LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
-LMC_API void lmc_free_memory(lmc_memory *memory);
+LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
+LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
+LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
+LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
 /* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
@@ -626,8 +625,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
 
 #ifndef LMC_NO_ENCODER
 /* -- writer --
- * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
- * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
+ * For each file: lmc_writer_begin_file; all of its bytes in order, in pieces of any size
+ * (lmc_writer_write) or from a stream (lmc_writer_write_stream); lmc_writer_end_file. In the end
+ * lmc_writer_finish. */
 
 typedef struct lmc_writer lmc_writer;
 
@@ -656,32 +656,31 @@ typedef struct lmc_writer_options {
 
 /* Memory:
  *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
- *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
+ *                    lmc_writer_write_stream; and a workspace of about 13 bytes for each element of
  *                    a block
- *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
- *   for the index    8 bytes for each block, about 250 and its name for each tensor
- *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
- *                    safetensors writes there
- *   in flight        12 bytes for each tensor that begins in a block
- * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
- * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
- * at once. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+ *   in any case      one block; for files of unknown size 16 MiB, with lmc_writer_write_stream 48
+ * MiB for the index    8 bytes for each block, about 250 and its name for each tensor for a header
+ * the bytes before a file's first tensor, up to 128 MiB, if they may be what safetensors writes
+ * there in flight        12 bytes for each tensor that begins in a block What the sink is given may
+ * lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
+ * at the same time as the stream of lmc_writer_write_stream, but never twice at once. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                       const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
-                                                     enum lmc_dtype default_dtype);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *writer,
+                                                            const lmc_file *file,
+                                                            enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data,
-                                                      size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write(lmc_writer *writer, const void *data,
+                                                       size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no byte more is taken). The same as reading and lmc_write_bytes, but reading, coding
+ * known (then no byte more is taken). The same as reading and lmc_writer_write, but reading, coding
  * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer,
-                                                       const lmc_stream *stream);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *writer,
+                                                              const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -692,28 +691,28 @@ typedef struct lmc_array {
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
- * then by name. It stands for lmc_begin_file, lmc_write_bytes and lmc_end_file. path: "" if it is
- * the only file. metadata: a JSON object of strings ({"format":"pt"}), which becomes __metadata__;
- * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
- * writer. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
-                                                       const lmc_array *arrays, size_t n,
-                                                       const char *metadata);
+ * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
+ * path: "" if it is the only file. metadata: a JSON object of strings ({"format":"pt"}), which
+ * becomes __metadata__; or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole
+ * bytes), those of the writer. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                            const lmc_array *arrays, size_t n,
+                                                            const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key,
-                                                       const void *value, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
+                                                              const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                       /* bytes handed to the sink so far */
-    int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
+    int is_finished;                     /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
 } lmc_writer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
                                                           lmc_writer_info *info);
-LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
+LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
 
@@ -776,7 +775,7 @@ typedef struct lmc_restore_options {
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
                                                            const lmc_restore_options *options,
                                                            uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -801,9 +800,9 @@ typedef struct lmc_reader_options {
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
-LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
+LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
 typedef struct lmc_snapshot_info {
@@ -819,23 +818,26 @@ typedef struct lmc_snapshot_info {
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
                                                           lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
-LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path; NOT_FOUND. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader,
                                                            const char *path, size_t *file_number);
 /* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND.
  */
-LMC_NODISCARD LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
-                                                      const char *name, size_t *file_number,
-                                                      const lmc_tensor **tensor);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *reader,
+                                                             const char *path, const char *name,
+                                                             size_t *file_number,
+                                                             const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number,
-                                                    uint64_t offset, void *dst, size_t size);
-/* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
-                                                      const lmc_tensor *tensor, uint64_t offset,
-                                                      void *dst, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
+                                                           uint64_t offset, void *dst, size_t size);
+/* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
+ * gave. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
+                                                             const lmc_tensor *tensor,
+                                                             uint64_t offset, void *dst,
+                                                             size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
@@ -846,9 +848,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, 
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer,
-                                                         lmc_reader *reader, size_t file_number,
-                                                         const lmc_tensor *tensor, lmc_twin *twin);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
+                                                                   lmc_reader *reader,
+                                                                   size_t file_number,
+                                                                   const lmc_tensor *tensor,
+                                                                   lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
@@ -860,7 +864,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t s
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
  * length. Where many small tensors are in another order than in the base, a block may be decoded
  * for each of them, and the factors of such links multiply: restore such a base to files first. */
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
+LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
  * files of the same paths, kinds and sizes, and what predicts an element lies where the element
  * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
@@ -868,29 +872,30 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
                                                                       int *can);
 #ifndef LMC_NO_ENCODER
-/* Copies a file of the reader to the writer, with its tensors: in place of lmc_begin_file and what
- * follows it. To take files out of a snapshot, or to change its base or level. Tensors that were
- * quantised are quantised as they were, and stay as small, if the writer's may_quantize is set; but
- * first moments that were as updates are stored as floats, for they want a second one. Memory:
- * 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+/* Copies a file of the reader to the writer, with its tensors: in place of lmc_writer_begin_file
+ * and what follows it. To take files out of a snapshot, or to change its base or level. Tensors
+ * that were quantised are quantised as they were, and stay as small, if the writer's may_quantize
+ * is set; but first moments that were as updates are stored as floats, for they want a second one.
+ * Memory: 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use
+ * then. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
                                                            size_t file_number);
 #endif
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                         const lmc_stream *stream,
                                                         const lmc_parallel *parallel,
                                                         void *alloc_user);
 /* Identity of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                         uint8_t identity[LMC_IDENTITY_SIZE],
                                                         void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i,
-                                                       const char **key, const void **value,
-                                                       size_t *size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
+                                                              const char **key, const void **value,
+                                                              size_t *size);
 /* The entry of that key; NOT_FOUND. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
@@ -925,11 +930,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, si
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
  * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
- * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
+ * it. Errors: as lmc_reader_open; UNSUPPORTED where it does not hold one file. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
                                                             uint64_t *size, enum lmc_dtype *dtype);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
- * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
+ * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
                                                      const void *src, size_t src_size,
                                                      const lmc_compress_options *options);
@@ -1037,12 +1042,12 @@ enum lmc_tier {
 /* "scalar", "neon", "avx2", "avx512", "simde" */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build on this machine has that tier. */
-LMC_API int lmc_has_tier(enum lmc_tier tier);
+LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
-LMC_API enum lmc_tier lmc_get_tier(void);
+LMC_API enum lmc_tier lmc_tier_current(void);
 /* Uses this tier or, where it is missing, the next one of a smaller number that is there: for tests
  * and measurements. The last tier lifts the limit. Thread-safe; affects calls that start later. */
-LMC_API void lmc_limit_tier(enum lmc_tier tier);
+LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
 }
@@ -1255,10 +1260,11 @@ static const struct {
      "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
      "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
+     "the output buffer is too small: lmc_block_bound, lmc_tensor_bound and lmc_block_parse "
      "tell what is enough"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_workspace_size and lmc_tensor_workspace_size tell what is "
+     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
+     "is "
      "enough"},
     {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
     {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
@@ -10963,11 +10969,11 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier)
     return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
 }
 
-LMC_API int lmc_has_tier(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
+LMC_API int lmc_tier_is_available(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
 
-LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
+LMC_API enum lmc_tier lmc_tier_current(void) { return lmc__get_kernels()->tier; }
 
-LMC_API void lmc_limit_tier(enum lmc_tier tier)
+LMC_API void lmc_tier_limit(enum lmc_tier tier)
 {
     LMC__ATOMIC_STORE(
         &lmc__active_kernels,
@@ -11020,7 +11026,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
 }
 
-LMC_API enum lmc_dtype lmc_find_dtype(const char *name)
+LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
     for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
@@ -11087,8 +11093,8 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 
 #ifndef LMC_NO_SNAPSHOT
 /* One loop for each conversion, so that neither asks for every element which one it is. */
-LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
-                                    enum lmc_conversion conversion)
+LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                             enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
     const uint8_t *const in = (const uint8_t *)src;
@@ -11380,9 +11386,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   masks                 see lmc__mask_stack_size
  *
  * That is ten rows and two masks with the pads of all classes in each, and the masks' stack. So
- * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
- * tests/private_block.h makes the block that needs most of it. All the same each push is checked:
- * a mistake in this table must not become a write out of bounds. */
+ * "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size says,
+ * and tests/private_block.h makes the block that needs most of it. All the same each push is
+ * checked: a mistake in this table must not become a write out of bounds. */
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -11447,7 +11453,7 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
     return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);
 }
 
-LMC_API size_t lmc_workspace_size(size_t n)
+LMC_API size_t lmc_block_workspace_size(size_t n)
 {
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
     return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
@@ -11457,7 +11463,7 @@ LMC_API size_t lmc_workspace_size(size_t n)
 /* ws_size is enough for n elements. */
 static int lmc__is_workspace(size_t ws_size, size_t n)
 {
-    size_t needed = lmc_workspace_size(n);
+    size_t needed = lmc_block_workspace_size(n);
     return needed != 0 && ws_size >= needed;
 }
 
@@ -11537,7 +11543,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* The largest block: its elements stored. */
-LMC_API size_t lmc_bound_block(size_t size)
+LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
@@ -11623,8 +11629,8 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
     return lmc__parse_block_info(src, info);
 }
 
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
-                                            lmc_block_info *info)
+LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, lmc_position position,
+                                        lmc_block_info *info)
 {
     lmc_block_info found;
     if (!src || !info) return LMC_ERR_ARGUMENT;
@@ -13798,7 +13804,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_bound_block says.
+ * elements, so a block is never larger than lmc_block_bound says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
  *     lmc__encode_payload    at level max, or as by default        this file
@@ -13961,7 +13967,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
  * stays within the limit and the workspace. The workspace belongs to the call: what it held before
  * does not matter, and nothing in it is of use afterwards. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size)
@@ -14953,9 +14959,9 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
  * all that is found on the way.
  *
  * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
- * and whose elements to the block's content; lmc_quantize, which keeps the elements and throws the
- * codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is measured,
- * what is quantised in place and what is decoded are the same. */
+ * and whose elements to the block's content; lmc_quantizer_apply, which keeps the elements and
+ * throws the codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is
+ * measured, what is quantised in place and what is decoded are the same. */
 typedef struct lmc__quant_strip {
     /* At most LMC__QUANTIZED_STRIP elements. */
     lmc__quant_source source;
@@ -15614,9 +15620,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_decode_block, ...   TRUNCATED
- *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
+ *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
+ *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
+ *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
  *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
  *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
@@ -15628,8 +15634,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
  * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
- * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * Memory: a workspace of lmc_block_workspace_size(n) is enough for any payload, also for one that
+ * no encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -15676,7 +15682,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 /* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
  * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
  * arguments that depend on it: the caller cannot know better. */
-LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
                                          size_t ws_size)
@@ -15836,7 +15842,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 
 /* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
  * size that each was allocated with, hence n_codes and n_groups. */
-LMC_API void lmc_free_quantizer(lmc_quantizer *q)
+LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
     if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
@@ -15846,7 +15852,7 @@ LMC_API void lmc_free_quantizer(lmc_quantizer *q)
     (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
 }
 
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
+LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quantizer_info *info)
 {
     if (!q || !info) return LMC_ERR_ARGUMENT;
     *info = q->info;
@@ -15855,8 +15861,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quant
 
 /* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
  * nothing, and has no second moment to ask for. */
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
-                                     size_t size, const void *second)
+LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, void *data, uint64_t offset,
+                                            size_t size, const void *second)
 {
     unsigned width;
     if (!q || (!data && size)) return LMC_ERR_ARGUMENT;
@@ -16117,7 +16123,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     if (!q->is_predicted) return LMC_OK;
     LMC__TRY(
         o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
-    if (o->second) LMC__TRY(lmc_quantize(o->second, f->second, first * q->width, size, NULL));
+    if (o->second)
+        LMC__TRY(lmc_quantizer_apply(o->second, f->second, first * q->width, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }
@@ -16935,7 +16942,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 
 /* == quantise/fit.h ============================================================================ */
 
-/* lmc_fit_quantizer: which kind of grid a tensor gets, whether by table or bound, and whether it is
+/* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
@@ -16976,8 +16983,8 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
-                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK),
+    const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK),
+                 cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
     const lmc_position position = {0, 0};
     enum lmc_status status;
@@ -17114,7 +17121,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
-/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must be of as many
  * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                               const lmc_quantizer_options *o)
@@ -17149,7 +17156,7 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
 /* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
-LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
 {
@@ -17186,7 +17193,7 @@ LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
     }
     /* What is kept as it is has lost nothing, whatever was found before that was decided. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
-    if (status != LMC_OK) lmc_free_quantizer(q);
+    if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;
     return status;
 }
@@ -17532,7 +17539,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 #ifndef LMC_NO_ENCODER
 /* All blocks stored. It is also the room that lets several workers encode side by side without
  * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
-LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
     uint64_t headers;
@@ -17561,7 +17568,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     wave->k = lmc__get_kernels();
     wave->temp_size = block_size;
     wave->workspace_size =
-        lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+        lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
     if (ws) {
         wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
         wave->workspaces = (uint8_t *)ws + skip + jobs_size;
@@ -17610,7 +17617,7 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *                       slots that are being written. Else a wave's slots follow what is packed,
  *                       and waves are made and packed in turn, as many blocks as dst has room for.
  *
- * Slot i begins at i times the largest size of a block (lmc_bound_block), counted from dst. Blocks
+ * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
  * different bytes. memmove, for a block may be moved by less than its length.
@@ -17671,7 +17678,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->src = t->src + at;
         job->src_size = lmc__min(t->block_size, t->size - at);
         job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
-        slot = lmc_bound_block(job->src_size);
+        slot = lmc_block_bound(job->src_size);
         if (slot > room && n > 0) break;
         job->dst = place;
         job->dst_size = lmc__min(slot, room);
@@ -17716,7 +17723,7 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;
-    const size_t slot = lmc_bound_block(t->block_size);
+    const size_t slot = lmc_block_bound(t->block_size);
     lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
     uint64_t block;
     size_t n;
@@ -17761,7 +17768,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
 
 /* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
  * on success only; dst may have been written to in any case, up to dst_cap. */
-LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
@@ -17771,7 +17778,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status = lmc_encode_tensor(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
+        status = lmc_tensor_encode(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
@@ -17804,7 +17811,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
     else {
         const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
-        if (dst_cap >= lmc_bound_tensor(size, t.options))
+        if (dst_cap >= lmc_tensor_bound(size, t.options))
             LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
         else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
     }
@@ -17902,7 +17909,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */
-LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
@@ -17914,7 +17921,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status =
-            lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
+            lmc_tensor_decode(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
@@ -18622,7 +18629,7 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
                                       int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
-    const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    const size_t size = ((lmc_block_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     LMC__TRY(lmc__reserve(&c->jobs,
                           lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;
@@ -19929,7 +19936,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
         w->t = t;
         w->name = (const uint8_t *)t->name;
         w->name_size = strlen(t->name);
-        w->dtype = lmc_find_dtype(t->dtype);
+        w->dtype = lmc_dtype_find(t->dtype);
         if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
         for (; n < LMC__MAX_BACK && n < i; n++)
             before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
@@ -20990,7 +20997,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
-    return lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
+    return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
@@ -21161,7 +21168,7 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
-    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_find_dtype(t->dtype), t->size));
+    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_dtype_find(t->dtype), t->size));
     if (!q) return LMC_OK;
     if (lmc__get_quantizer_loss(t->quantizer).generation !=
         t->loss.generation + (q->is_recovered ? 0 : 1))
@@ -21302,7 +21309,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     const lmc_file *const f = &p->file;
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     uint32_t n = 0;
-    run->dtype = lmc_find_dtype(f->tensors[i].dtype);
+    run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
@@ -21311,7 +21318,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
-        if (t->offset != end || t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||
+        if (t->offset != end || t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||
             lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
             break;
         next = lmc__find_prediction(p, t);
@@ -21676,7 +21683,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     const lmc__quant_params *const quant = w->planned.quant;
     const uint64_t at = w->run.size - w->run_left; /* within the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
-                 slot = head_size + lmc_bound_block(size);
+                 slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
@@ -21940,7 +21947,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
  * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
  * reads its bytes only where it has a tensor of the same name. */
-LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
@@ -21976,7 +21983,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
                     options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
-        lmc_free_writer(w);
+        lmc_writer_free(w);
         return status;
     }
     *writer = w;
@@ -21987,7 +21994,7 @@ static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
 
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
-LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
+LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
@@ -22169,26 +22176,26 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     if (w->status == LMC_OK) w->status = (call);                                                   \
     return w->status
 
-LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *file,
+                                              enum lmc_dtype default_dtype)
 {
     LMC__STICKY(lmc__begin_file(w, file, default_dtype));
 }
-LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size)
+LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
     LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
 }
-LMC_API enum lmc_status lmc_write_stream(lmc_writer *w, const lmc_stream *stream)
+LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     LMC__STICKY(lmc__write_stream(w, stream));
 }
-LMC_API enum lmc_status lmc_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
-LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value,
-                                         size_t size)
+LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
+LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
+                                                size_t size)
 {
     LMC__STICKY(lmc__add_metadata(w, key, value, size));
 }
-LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
+LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
  * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as
@@ -22232,7 +22239,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
  * wave later. begin_file and end_file come between waves; where a wave has bytes of several files,
- * what is before the last border is written at once. Only when lmc_restore_snapshot returns LMC_OK
+ * what is before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK
  * are names, sizes and identities known to be right, since the index that repeats them comes
  * last. */
 typedef struct lmc__restorer {
@@ -22373,7 +22380,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
-        r->next_room = lmc_bound_block(r->largest);
+        r->next_room = lmc_block_bound(r->largest);
         if (r->largest)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
@@ -22748,7 +22755,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->hasher.hashes, alloc_user);
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
                                                        const lmc_restore_options *options,
                                                        uint8_t identity[LMC_IDENTITY_SIZE])
 {
@@ -23313,7 +23320,7 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
-    return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
+    return lmc_reader_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
@@ -23331,7 +23338,7 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     return LMC_OK;
 }
 
-LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
@@ -23351,8 +23358,9 @@ LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *pa
 }
 
 /* Linear in the number of tensors. */
-LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
-                                        size_t *file_number, const lmc_tensor **tensor)
+LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *r, const char *path,
+                                               const char *name, size_t *file_number,
+                                               const lmc_tensor **tensor)
 {
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
@@ -23403,7 +23411,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
 LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
                                               const lmc_tensor *tensor, uint8_t hash[32])
 {
-    const lmc_file *const file = lmc_get_file(r, file_number);
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     enum lmc_status status = LMC_OK;
     size_t i, number = 0;
     if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
@@ -23419,7 +23427,7 @@ LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
         lmc__free_buffer(&items);
     }
     if (status != LMC_OK) return status;
-    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_get_file(r, i));
+    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_reader_get_file(r, i));
     if (tensor) number += (size_t)(tensor - file->tensors);
     memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
@@ -23572,7 +23580,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
                                          size_t size)
 {
     lmc_reader *r = (lmc_reader *)user;
-    const lmc_file *f = lmc_get_file(r, file_number);
+    const lmc_file *f = lmc_reader_get_file(r, file_number);
     const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
     if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
@@ -23618,10 +23626,10 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 {
-    return lmc_get_file((const lmc_reader *)user, file_number);
+    return lmc_reader_get_file((const lmc_reader *)user, file_number);
 }
 
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
     lmc_base base;
     base.n_files = reader ? reader->tables.listing.n_files : 0;
@@ -23634,8 +23642,8 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 
 /* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
  * to the caller, who learns of no sizes. */
-LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
-                                      size_t size)
+LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
 {
     const lmc__listed_file *f;
     const lmc__stream *stream;
@@ -23661,16 +23669,17 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const lmc_tensor *tensor,
-                                        uint64_t offset, void *dst, size_t size)
+LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
+                                               size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
+    return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
 /* The value is in the index itself, which stays. */
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
-                                         const void **value, size_t *size)
+LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
+                                                const void **value, size_t *size)
 {
     const lmc__metadata_entry *entry;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
@@ -23706,9 +23715,9 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     search.tables = &r->tables;
     search.key = key;
-    LMC__TRY(lmc_get_metadata(r,
-                              lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search),
-                              &found_key, &found, &found_size));
+    LMC__TRY(lmc_reader_get_metadata(
+        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
+        &found, &found_size));
     if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
     *value = found;
     *size = found_size;
@@ -23860,7 +23869,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 
 /* == snapshot/requantise.h ===================================================================== */
 
-/* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
+/* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
+ * coded with.
  *
  * Whoever restores a snapshot and codes it again (at another level, without a base, with other
  * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
@@ -23996,7 +24006,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    const size_t ws_size = lmc_workspace_size(
+    const size_t ws_size = lmc_block_workspace_size(
         lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
     enum lmc_status status = LMC_OK;
     lmc__buffer in, ws;
@@ -24051,9 +24061,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 /* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
  * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
  * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
-LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
-                                                     size_t file_number, const lmc_tensor *t,
-                                                     lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
+                                                               lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *t, lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -24068,13 +24078,13 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
     q->alloc_user = r->options.alloc_user;
     q->params.is_recovered = 1;
     q->info.loss = t->loss;
-    dtype = lmc_find_dtype(t->dtype);
+    dtype = lmc_dtype_find(t->dtype);
     q->params.width = lmc_dtype_width(dtype);
     q->n = t->size / q->params.width;
     if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
         (void)lmc__keep_lossless(q, "it was not quantised");
     else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
-    if (status != LMC_OK) lmc_free_quantizer(q);
+    if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;
     return status;
 }
@@ -25623,7 +25633,7 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
  *
  *     lmc_salvage_next ---> the next block of that order, or the gap before it
- *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
+ *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
  * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
@@ -26046,7 +26056,7 @@ LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
  * without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
-    const lmc_file *const file = s ? lmc_get_file(&s->reader, file_number) : NULL;
+    const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
     if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
     return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
 }
@@ -26100,7 +26110,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
     if (status != LMC_OK) {
-        lmc_free_reader(r);
+        lmc_reader_free(r);
         return status;
     }
     *reader = r;
@@ -26115,7 +26125,7 @@ static enum lmc_status lmc__open_by_index(lmc_reader *r)
     return lmc__open_intact(r);
 }
 
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
@@ -26142,12 +26152,12 @@ LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source
     return LMC_OK;
 }
 
-LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_free_reader(lmc_salvage_reader(s)); }
+LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_reader_free(lmc_salvage_reader(s)); }
 #endif
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */
-LMC__COLD LMC_API void lmc_free_reader(lmc_reader *r)
+LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
     lmc__free_coder(&r->own_coder);
@@ -26166,7 +26176,7 @@ LMC__COLD LMC_API void lmc_free_reader(lmc_reader *r)
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_finish_writer would have put into an index for the same file: that the two
+ * The result is what lmc_writer_finish would have put into an index for the same file: that the two
  * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
  * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
 
@@ -26227,7 +26237,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
  * tensors is file->tensors, said once more without const, because identities are written to it. The
  * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
  * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
-LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
 {
@@ -26271,8 +26281,8 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
 
 /* An origin's first step, and nothing else: identities of files and tensors are those that the base
  * says they have. No byte of content is read; whoever wants to know that the content has them calls
- * lmc_identify_file for each file first. */
-LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+ * lmc_file_identify for each file first. */
+LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t identity[LMC_IDENTITY_SIZE],
                                                     void *alloc_user)
 {
@@ -26294,7 +26304,7 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
  *                          of the stream   sink: appends here; source: ends here
  *
  * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
- * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
+ * by a source. The caller owns it and frees it by lmc_memory_free; sink, source and stream only
  * point to it. While a sink writes, data may move, so it must not be read by another thread.
  *
  * A sink that cannot grow is LMC_ERR_MEMORY. */
@@ -26339,7 +26349,7 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
     return LMC_OK;
 }
 
-LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
+LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
     lmc_sink sink;
     sink.write = lmc__write_memory;
@@ -26348,7 +26358,7 @@ LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
 }
 
 /* Of what is there now: a source has a size from the start, and does not see what is appended. */
-LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
+LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     lmc_source source;
     source.read_at = lmc__read_memory_at;
@@ -26358,7 +26368,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
 }
 
 /* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
-LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
+LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     lmc_stream stream;
     stream.read = lmc__read_memory;
@@ -26367,7 +26377,7 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
 }
 
 /* It can be used again. alloc_user stays, as the caller has set it. */
-LMC_API void lmc_free_memory(lmc_memory *memory)
+LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
     memory->data = NULL;
@@ -26532,7 +26542,7 @@ static void lmc__free_quantizers(lmc_writer *w)
 #ifndef LMC_NO_QUANTIZE
     size_t i;
     for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
-        lmc_free_quantizer(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
     lmc__free_buffer(&w->quantizers);
 }
@@ -26544,9 +26554,9 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
                                            lmc_tensor *tensor)
 {
     lmc_quantizer *q = NULL;
-    const lmc_file *const file = lmc_get_file(r, file_number);
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
-    LMC__TRY(lmc_read_quantizer(&q, r, file_number, tensor, NULL));
+    LMC__TRY(lmc_reader_recover_quantizer(&q, r, file_number, tensor, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
     if (file && !q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
@@ -26562,9 +26572,9 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
     LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
     for (at = 0; at < file->size;) {
         const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
-        LMC__TRY(lmc_read_file(r, file_number, at, piece->data, n));
+        LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
-        LMC__TRY(lmc_write_bytes(w, piece->data, n));
+        LMC__TRY(lmc_writer_write(w, piece->data, n));
         at += n;
     }
     LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
@@ -26573,7 +26583,7 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 
 static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t file_number)
 {
-    lmc_file file = *lmc_get_file(r, file_number);
+    lmc_file file = *lmc_reader_get_file(r, file_number);
     lmc__buffer tensors, piece;
     enum lmc_status status;
     lmc__init_buffer(&tensors, w->options.alloc_user);
@@ -26589,9 +26599,9 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
                     lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
     }
 #endif
-    if (status == LMC_OK) status = lmc_begin_file(w, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_begin_file(w, &file, LMC_AUTO);
     if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, &file, &piece);
-    if (status == LMC_OK) status = lmc_end_file(w);
+    if (status == LMC_OK) status = lmc_writer_end_file(w);
     lmc__free_buffer(&tensors);
     lmc__free_buffer(&piece);
     return status;
@@ -26601,7 +26611,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
 LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
 {
     enum lmc_status status;
-    if (!w || !r || r->is_salvage || !lmc_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
+    if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
     if (w->status != LMC_OK) return w->status;
     status = lmc__copy_whole_file(w, r, file_number);
     if (w->status == LMC_OK) w->status = status;
@@ -26678,12 +26688,12 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         file.n_tensors = 1;
         file.tensors = &tensor;
     }
-    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
-    status = lmc_begin_file(writer, &file, dtype);
-    if (status == LMC_OK) status = lmc_write_bytes(writer, src, size);
-    if (status == LMC_OK) status = lmc_end_file(writer);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
-    lmc_free_writer(writer);
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_writer_write(writer, src, size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -26723,11 +26733,11 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
-    source = lmc_make_memory_source(memory);
-    LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
-    *file = lmc_get_file(*reader, 0);
-    if (!lmc_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
-    lmc_free_reader(*reader);
+    source = lmc_memory_source(memory);
+    LMC__TRY(lmc_reader_open(reader, &source, &reader_options));
+    *file = lmc_reader_get_file(*reader, 0);
+    if (!lmc_reader_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    lmc_reader_free(*reader);
     return LMC_ERR_UNSUPPORTED;
 }
 
@@ -26742,9 +26752,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
-                     ? lmc_find_dtype(file->tensors[0].dtype)
+                     ? lmc_dtype_find(file->tensors[0].dtype)
                      : LMC_AUTO;
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     return LMC_OK;
 }
 
@@ -26759,10 +26769,10 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc_read_file(reader, 0, 0, dst, size);
+        status = lmc_reader_read_file(reader, 0, 0, dst, size);
         if (status == LMC_OK) *dst_size = size;
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     return status;
 }
 
@@ -26808,12 +26818,12 @@ static enum lmc_status lmc__compress_stream(const lmc_sink *sink, const lmc_stre
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
-    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
-    status = lmc_begin_file(writer, &file, dtype);
-    if (status == LMC_OK) status = lmc_write_stream(writer, stream);
-    if (status == LMC_OK) status = lmc_end_file(writer);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
-    lmc_free_writer(writer);
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_writer_write_stream(writer, stream);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -26874,7 +26884,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
         restore_options.begin_file = lmc__begin_one_file;
         restore_options.write = lmc__write_stdio;
         restore_options.user = part;
-        status = lmc_restore_snapshot(&stream, &restore_options, NULL);
+        status = lmc_snapshot_restore(&stream, &restore_options, NULL);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -27037,17 +27047,18 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
     file.size = file_size;
     file.n_tensors = n;
     file.tensors = tensors;
-    LMC__TRY(lmc_begin_file(writer, &file, LMC_AUTO));
-    LMC__TRY(lmc_write_bytes(writer, f->json.data, f->json.size));
+    LMC__TRY(lmc_writer_begin_file(writer, &file, LMC_AUTO));
+    LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
     for (i = 0; i < n; i++) {
         if (tensors[i].size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_write_bytes(writer, sorted[i]->data, (size_t)tensors[i].size));
+        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)tensors[i].size));
     }
-    return lmc_end_file(writer);
+    return lmc_writer_end_file(writer);
 }
 
-LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
-                                         const lmc_array *arrays, size_t n, const char *metadata)
+LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                              const lmc_array *arrays, size_t n,
+                                              const char *metadata)
 {
     lmc__array_file f;
     uint64_t file_size;

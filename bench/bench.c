@@ -444,7 +444,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
     for (level = 0, cap = ws_size = 0; level < N_LEVELS; level++) {
         size_t bound, need;
         set_level(&options, level);
-        bound = (size_t)lmc_bound_tensor(size, &options);
+        bound = (size_t)lmc_tensor_bound(size, &options);
         need = lmc_tensor_workspace_size(&options);
         cap = bound > cap ? bound : cap;
         ws_size = need > ws_size ? need : ws_size;
@@ -464,11 +464,11 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
             for (level = 0; level < n_levels; level++) {
                 size_t enc_now = 0;
                 if (!wanted_tier(tier) || (level != 0 && tier != best_tier())) continue;
-                lmc_limit_tier((enum lmc_tier)tier);
+                lmc_tier_limit((enum lmc_tier)tier);
                 set_level(&options, level);
                 start = now();
                 for (i = 0; i < loops; i++)
-                    if (lmc_encode_tensor(enc, cap, &enc_now, src, size, &options, ws, ws_size) !=
+                    if (lmc_tensor_encode(enc, cap, &enc_now, src, size, &options, ws, ws_size) !=
                         LMC_OK)
                         fail("cannot encode ", name);
                 encode_times[tier][level][r] = now() - start;
@@ -478,7 +478,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
                 memset(dst, 0xEE, size);
                 start = now();
                 for (i = 0; i < loops; i++)
-                    if (lmc_decode_tensor(dst, 0, size, enc, enc_now, size, &options, ws,
+                    if (lmc_tensor_decode(dst, 0, size, enc, enc_now, size, &options, ws,
                                           ws_size) != LMC_OK)
                         fail("cannot decode ", name);
                 decode_times[tier][level][r] = now() - start;
@@ -599,12 +599,12 @@ static void measure_sparse(size_t size)
             for (options.log2_block = 20; options.log2_block <= (i ? 21 : 22);
                  options.log2_block += i ? 1 : 2) {
                 int rep, tier, way;
-                cap = (size_t)lmc_bound_tensor(size, &options);
+                cap = (size_t)lmc_tensor_bound(size, &options);
                 ws_size = lmc_tensor_workspace_size(&options);
                 enc = allocate(cap);
                 ws = allocate(ws_size);
-                lmc_limit_tier((enum lmc_tier)best_tier());
-                if (lmc_encode_tensor(enc, cap, &enc_size, now_, size, &options, ws, ws_size) !=
+                lmc_tier_limit((enum lmc_tier)best_tier());
+                if (lmc_tensor_encode(enc, cap, &enc_size, now_, size, &options, ws, ws_size) !=
                     LMC_OK)
                     fail("cannot encode ", name);
                 for (rep = -1; rep < n_reps; rep++) {
@@ -617,9 +617,9 @@ static void measure_sparse(size_t size)
                         for (way = 0; way < 2 && wanted_tier(tier); way++) {
                             memcpy(dst, old, size);
                             options.prediction = way ? dst : old;
-                            lmc_limit_tier((enum lmc_tier)tier);
+                            lmc_tier_limit((enum lmc_tier)tier);
                             start = now();
-                            if (lmc_decode_tensor(dst, 0, size, enc, enc_size, size, &options, ws,
+                            if (lmc_tensor_decode(dst, 0, size, enc, enc_size, size, &options, ws,
                                                   ws_size) != LMC_OK)
                                 fail("cannot decode ", name);
                             times[way][tier][r] = now() - start;
@@ -821,7 +821,7 @@ static void measure_threads(size_t size)
     static double times[MAX_THREADS + 1][3][MAX_REPS]; /* copy, encode, decode */
     uint8_t *src = allocate(size), *dst = allocate(size);
     size_t i;
-    lmc_limit_tier((enum lmc_tier)best_tier());
+    lmc_tier_limit((enum lmc_tier)best_tier());
     for (i = 0; i < 3; i += 2) { /* bf16, fp32 */
         double first[3] = {0, 0, 0};
         size_t cap, ws_size, enc_size = 0, what;
@@ -836,7 +836,7 @@ static void measure_threads(size_t size)
         parallel.run = pool_run;
         parallel.user = NULL;
         parallel.n_workers = max_threads;
-        cap = (size_t)lmc_bound_tensor(size, &options);
+        cap = (size_t)lmc_tensor_bound(size, &options);
         ws_size = lmc_tensor_workspace_size(&options);
         enc = allocate(cap);
         ws = allocate(ws_size);
@@ -856,13 +856,13 @@ static void measure_threads(size_t size)
                 pool_run(NULL, copy_task, &copy, n, (unsigned)n);
                 times[n][0][r] = now() - start;
                 start = now();
-                if (lmc_encode_tensor(enc, cap, &enc_size, src, size, &options, ws, ws_size) !=
+                if (lmc_tensor_encode(enc, cap, &enc_size, src, size, &options, ws, ws_size) !=
                     LMC_OK)
                     fail("cannot encode ", sets[i].name);
                 times[n][1][r] = now() - start;
                 memset(dst, 0xEE, size);
                 start = now();
-                if (lmc_decode_tensor(dst, 0, size, enc, enc_size, size, &options, ws, ws_size) !=
+                if (lmc_tensor_decode(dst, 0, size, enc, enc_size, size, &options, ws, ws_size) !=
                     LMC_OK)
                     fail("cannot decode ", sets[i].name);
                 times[n][2][r] = now() - start;
@@ -883,7 +883,7 @@ static void measure_threads(size_t size)
                         "%s{\"part\": \"threads\", \"data\": \"%s\", \"tier\": \"%s\", "
                         "\"threads\": %u, \"bytes\": %lu,"
                         " \"memcpy_gb_s\": %.4f, \"encode_gb_s\": %.4f, \"decode_gb_s\": %.4f}",
-                        json_row(), sets[i].name, lmc_tier_name(lmc_get_tier()), n,
+                        json_row(), sets[i].name, lmc_tier_name(lmc_tier_current()), n,
                         (unsigned long)size, gb_s[0], gb_s[1], gb_s[2]);
         }
         fflush(stdout);

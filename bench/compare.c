@@ -57,10 +57,10 @@ static struct side {
     void (*prepare_kernels)(int tier);
     size_t (*run_kernel)(size_t row);
     void (*limit_tier)(enum lmc_tier tier);
-    __typeof__(lmc_encode_tensor) *encode;
-    __typeof__(lmc_decode_tensor) *decode;
-    __typeof__(lmc_fit_quantizer) *fit;
-    __typeof__(lmc_free_quantizer) *free_quantizer;
+    __typeof__(lmc_tensor_encode) *encode;
+    __typeof__(lmc_tensor_decode) *decode;
+    __typeof__(lmc_quantizer_fit) *fit;
+    __typeof__(lmc_quantizer_free) *free_quantizer;
     lmc_quantizer *fitted[2]; /* second moment, first */
 } sides[N_SIDES];
 
@@ -78,11 +78,11 @@ static void open_side(struct side *side, const char *path)
     load(&side->kernel_name, object, "compare_kernel_name");
     load(&side->prepare_kernels, object, "compare_prepare_kernels");
     load(&side->run_kernel, object, "compare_run_kernel");
-    load(&side->limit_tier, object, "lmc_limit_tier");
-    load(&side->encode, object, "lmc_encode_tensor");
-    load(&side->decode, object, "lmc_decode_tensor");
-    load(&side->fit, object, "lmc_fit_quantizer");
-    load(&side->free_quantizer, object, "lmc_free_quantizer");
+    load(&side->limit_tier, object, "lmc_tier_limit");
+    load(&side->encode, object, "lmc_tensor_encode");
+    load(&side->decode, object, "lmc_tensor_decode");
+    load(&side->fit, object, "lmc_quantizer_fit");
+    load(&side->free_quantizer, object, "lmc_quantizer_free");
 }
 
 /* == pairs ==================================== */

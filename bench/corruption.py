@@ -118,11 +118,11 @@ def load_library():
     c = ctypes.CDLL(os.path.join(ROOT, "build", "liblmc.so"))
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     for name, result, arguments in (
-            ("lmc_make_memory_source", Source, [pointer]), ("lmc_make_memory_stream", Stream, [pointer]), ("lmc_make_reader_base", Base, [pointer]),
-            ("lmc_restore_snapshot", ctypes.c_int, [pointer] * 3), ("lmc_open_reader", ctypes.c_int, [pointer] * 3),
-            ("lmc_free_reader", None, [pointer]), ("lmc_get_file", pointer, [pointer, size]),
-            ("lmc_read_file", ctypes.c_int, [pointer, size, ctypes.c_uint64, pointer, size]),
-            ("lmc_read_block_info", ctypes.c_int, [pointer, size, Position, pointer])):
+            ("lmc_memory_source", Source, [pointer]), ("lmc_memory_stream", Stream, [pointer]), ("lmc_reader_base", Base, [pointer]),
+            ("lmc_snapshot_restore", ctypes.c_int, [pointer] * 3), ("lmc_reader_open", ctypes.c_int, [pointer] * 3),
+            ("lmc_reader_free", None, [pointer]), ("lmc_reader_get_file", pointer, [pointer, size]),
+            ("lmc_reader_read_file", ctypes.c_int, [pointer, size, ctypes.c_uint64, pointer, size]),
+            ("lmc_block_parse", ctypes.c_int, [pointer, size, Position, pointer])):
         getattr(c, name).restype = result
         getattr(c, name).argtypes = arguments
     return c
@@ -146,7 +146,7 @@ class Packed:
             if at < 0:
                 return
             for position in ((run, block), (run + 1, 0)):
-                if position[0] >= 0 and c.lmc_read_block_info(ctypes.addressof(view) + at, len(self.data) - at, Position(*position), ctypes.byref(info)) == 0:
+                if position[0] >= 0 and c.lmc_block_parse(ctypes.addressof(view) + at, len(self.data) - at, Position(*position), ctypes.byref(info)) == 0:
                     run, block = position[0], position[1] + 1
                     self.blocks.append((at, at + info.encoded_size))
                     at += info.encoded_size - 1
@@ -168,14 +168,14 @@ class LMC:
 
     def reader_of(self, data):
         memory = Memory(ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value, len(data), len(data), 0, None)
-        source, reader = self.c.lmc_make_memory_source(ctypes.byref(memory)), ctypes.c_void_p()
-        assert self.c.lmc_open_reader(ctypes.byref(reader), ctypes.byref(source), None) == 0
+        source, reader = self.c.lmc_memory_source(ctypes.byref(memory)), ctypes.c_void_p()
+        assert self.c.lmc_reader_open(ctypes.byref(reader), ctypes.byref(source), None) == 0
         return reader, (memory, source, data)
 
     def base_of(self, data):
         if id(data) not in self.open:
             reader, keep = self.reader_of(data)
-            self.open[id(data)] = self.c.lmc_make_reader_base(reader), keep
+            self.open[id(data)] = self.c.lmc_reader_base(reader), keep
         return self.open[id(data)][0]
 
     def liar(self, rng, data):
@@ -211,34 +211,34 @@ class LMC:
             return 0
         buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
         memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
-        stream = self.c.lmc_make_memory_stream(ctypes.byref(memory))
+        stream = self.c.lmc_memory_stream(ctypes.byref(memory))
         options = RestoreOptions()
         options.write, options.read_back = WRITE(write), READ(read_back)
         if base is None and packed.base is not None:
             base = self.base_of(packed.base)
         if base is not None:
             options.base = ctypes.pointer(base)
-        status = self.c.lmc_restore_snapshot(ctypes.byref(stream), ctypes.byref(options), None)
+        status = self.c.lmc_snapshot_restore(ctypes.byref(stream), ctypes.byref(options), None)
         return status, bytes(got), wrong
 
     def read(self, packed, data, base):
         """Status and bytes of the reader; None where there are other files than there were."""
         buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
         memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
-        source, reader, options = self.c.lmc_make_memory_source(ctypes.byref(memory)), ctypes.c_void_p(), ReaderOptions()
+        source, reader, options = self.c.lmc_memory_source(ctypes.byref(memory)), ctypes.c_void_p(), ReaderOptions()
         if base is None and packed.base is not None:
             base = self.base_of(packed.base)
         if base is not None:
             options.base = ctypes.pointer(base)
-        status = self.c.lmc_open_reader(ctypes.byref(reader), ctypes.byref(source), ctypes.byref(options))
+        status = self.c.lmc_reader_open(ctypes.byref(reader), ctypes.byref(source), ctypes.byref(options))
         if status:
             return status, None
         got = ctypes.create_string_buffer(len(packed.files))
-        if self.c.lmc_get_file(reader, 0) and not self.c.lmc_get_file(reader, 1):
-            status = self.c.lmc_read_file(reader, 0, 0, got, len(packed.files))
+        if self.c.lmc_reader_get_file(reader, 0) and not self.c.lmc_reader_get_file(reader, 1):
+            status = self.c.lmc_reader_read_file(reader, 0, 0, got, len(packed.files))
         else:
             status = 1
-        self.c.lmc_free_reader(reader)
+        self.c.lmc_reader_free(reader)
         return status, got.raw
 
     def kinds(self, number):

@@ -230,14 +230,14 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
     double start = cpu_time();
     if (way == N_WAYS)
         size = xor_zstd_encode(buffers.enc, buffers.cap, pair->now, pair->old, pair->size, width);
-    else if (lmc_encode_tensor(buffers.enc, buffers.cap, &size, pair->now, pair->size, &options,
+    else if (lmc_tensor_encode(buffers.enc, buffers.cap, &size, pair->now, pair->size, &options,
                                buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot encode ", pair->name);
     seconds[ENCODE] = cpu_time() - start;
     memset(buffers.dst, 0xEE, pair->size);
     start = cpu_time();
     if (way == N_WAYS) xor_zstd_decode(buffers.dst, buffers.enc, pair->old, pair->size, width);
-    else if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
+    else if (lmc_tensor_decode(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
                                buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot decode ", pair->name);
     seconds[DECODE] = cpu_time() - start;
@@ -247,7 +247,7 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
     memcpy(buffers.dst, pair->old, pair->size);
     options.prediction = buffers.dst;
     start = cpu_time();
-    if (lmc_decode_tensor(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
+    if (lmc_tensor_decode(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
                           buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot apply ", pair->name);
     seconds[APPLY] = cpu_time() - start;
@@ -268,11 +268,11 @@ static double measure_sizes(const struct pair *pair)
     lmc_tensor_options options;
     int way;
     open_buffers(pair);
-    lmc_limit_tier((enum lmc_tier)best_tier());
+    lmc_tier_limit((enum lmc_tier)best_tier());
     for (way = 0; way <= N_WAYS; way++) sizes[way] = code(pair, way, seconds);
     options = make_options(pair, DIRECT);
     options.level = LMC_LEVEL_MAX;
-    if (lmc_encode_tensor(buffers.enc, buffers.cap, &direct_max, pair->now, pair->size, &options,
+    if (lmc_tensor_encode(buffers.enc, buffers.cap, &direct_max, pair->now, pair->size, &options,
                           buffers.ws, buffers.ws_size) != LMC_OK)
         fail("cannot encode ", pair->name);
     close_buffers();
@@ -336,7 +336,7 @@ static void measure_speed(const struct pair *pair, double changed)
         for (c = 0; c < n_coders; c++) {
             double seconds[N_VERBS];
             size_t size;
-            lmc_limit_tier((enum lmc_tier)coders[c].tier);
+            lmc_tier_limit((enum lmc_tier)coders[c].tier);
             size = code(pair, coders[c].way, seconds);
             if (coders[c].way == DEFAULT && size != (c ? coders[0].size : size))
                 fail("tiers differ in size: ", pair->name);

@@ -421,7 +421,7 @@ int main(int argc, char **argv)
         options.log2_block = argc > 2 ? (unsigned)atoi(argv[i]) : 16;
         ws_size = lmc_tensor_workspace_size(&options);
         ws = malloc(ws_size);
-        if (!ws || lmc_encode_tensor(packed, size + size / 8 + 4096, &packed_size, src, size,
+        if (!ws || lmc_tensor_encode(packed, size + size / 8 + 4096, &packed_size, src, size,
                                      &options, ws, ws_size) != LMC_OK)
             return 1;
         free(ws);
@@ -431,8 +431,7 @@ int main(int argc, char **argv)
             lmc_block_info info;
             position.run = 0;
             position.block = number++;
-            if (lmc_read_block_info(packed + at, packed_size - at, position, &info) != LMC_OK)
-                return 1;
+            if (lmc_block_parse(packed + at, packed_size - at, position, &info) != LMC_OK) return 1;
             if (!decode_block(packed + at, &info, out))
                 return fprintf(stderr, "block %u is of a kind that the model does not know\n",
                                number - 1),

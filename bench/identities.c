@@ -84,7 +84,7 @@ int main(int argc, char **argv)
         crc32c[i] = lmc_crc32c(0, weights, sizeof weights);
     }
     printf("%llu tensors of %d bf16, from seed %llu on, %s\n\n", (unsigned long long)n, N_WEIGHTS,
-           (unsigned long long)seed, lmc_tier_name(lmc_get_tier()));
+           (unsigned long long)seed, lmc_tier_name(lmc_tier_current()));
     printf("| key | bits | pairs that collide | expected of random keys |\n|---|---|---|---|\n");
     for (size_t i = 0; i < n; i++) keys[i] = crc32c[i];
     report("CRC-32C", 32, keys, n);

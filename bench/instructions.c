@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     const lmc__kernels *k = NULL;
     if (argc == 2 && strcmp(argv[1], "--tiers") == 0) {
         for (tier = 0; tier < LMC_TIER_COUNT; tier++)
-            if (lmc_has_tier((enum lmc_tier)tier))
+            if (lmc_tier_is_available((enum lmc_tier)tier))
                 printf("%s\n", lmc_tier_name((enum lmc_tier)tier));
         return 0;
     }

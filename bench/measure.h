@@ -63,7 +63,8 @@ static const char *json_row(void) { return json_rows++ ? ",\n  " : "\n  "; }
 static int wanted_tier(int tier)
 {
     const char *name = lmc_tier_name((enum lmc_tier)tier);
-    return lmc_has_tier((enum lmc_tier)tier) && (only_tier == NULL || strcmp(only_tier, name) == 0);
+    return lmc_tier_is_available((enum lmc_tier)tier) &&
+           (only_tier == NULL || strcmp(only_tier, name) == 0);
 }
 
 static int best_tier(void)

@@ -107,7 +107,8 @@ static const struct peer {
 const char *peer_name(unsigned i) { return i < N_PEERS ? peers[i].name : NULL; }
 int peer_available(unsigned i)
 {
-    return i < N_PEERS && (peers[i].tier < 0 || lmc_has_tier((enum lmc_tier)peers[i].tier));
+    return i < N_PEERS &&
+           (peers[i].tier < 0 || lmc_tier_is_available((enum lmc_tier)peers[i].tier));
 }
 const char *peer_versions(void)
 {
@@ -124,13 +125,13 @@ const char *peer_versions(void)
 
 void peer_fill(uint8_t *dst, size_t size, const char *dtype)
 {
-    t_fill(dst, size, T_GAUSS, lmc_find_dtype(dtype), 1);
+    t_fill(dst, size, T_GAUSS, lmc_dtype_find(dtype), 1);
 }
 
 /* Of the planes, in bytes. */
 double peer_entropy(const uint8_t *src, size_t size, const char *name)
 {
-    const enum lmc_dtype dtype = lmc_find_dtype(name);
+    const enum lmc_dtype dtype = lmc_dtype_find(name);
     return t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype));
 }
 
@@ -138,7 +139,7 @@ static lmc_tensor_options make_options(const char *dtype)
 {
     lmc_tensor_options options;
     memset(&options, 0, sizeof options);
-    options.dtype = lmc_find_dtype(dtype);
+    options.dtype = lmc_dtype_find(dtype);
     return options;
 }
 
@@ -235,8 +236,8 @@ size_t peer_encode(unsigned i, uint8_t *dst, size_t cap, const uint8_t *src, siz
 #ifdef BENCH_LEVELS
         options.level = peer->level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
 #endif
-        lmc_limit_tier((enum lmc_tier)peer->tier);
-        return lmc_encode_tensor(dst, cap, &coded, src, size, &options, ws, ws_size) == LMC_OK
+        lmc_tier_limit((enum lmc_tier)peer->tier);
+        return lmc_tensor_encode(dst, cap, &coded, src, size, &options, ws, ws_size) == LMC_OK
                    ? coded
                    : 0;
     }
@@ -254,8 +255,8 @@ int peer_decode(unsigned i, uint8_t *dst, size_t size, const uint8_t *src, size_
     const lmc_tensor_options options = make_options(dtype);
     prepare();
     if (peer->tier >= 0) {
-        lmc_limit_tier((enum lmc_tier)peer->tier);
-        return lmc_decode_tensor(dst, 0, size, src, coded, size, &options, ws, ws_size) == LMC_OK;
+        lmc_tier_limit((enum lmc_tier)peer->tier);
+        return lmc_tensor_decode(dst, 0, size, src, coded, size, &options, ws, ws_size) == LMC_OK;
     }
     if (peer->encode != NULL)
         return decode_planes(peer, dst, size, src, lmc_dtype_width(options.dtype),

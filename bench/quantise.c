@@ -7,8 +7,8 @@
  * gradients of N(0, 1) times a scale for each row of 4096, and the averages of the last ones.
  * Buffers are mapped page-aligned and pre-faulted; in each repetition memcpy of one tensor and
  * everything measured take turns; medians of the thread's CPU time, in GB (10^9 bytes) of F32 per
- * second. "quantise" is lmc_fit_quantizer and lmc_encode_tensor together. What was coded is decoded
- * and compared with lmc_quantize of the source. Markdown to stdout, JSON to FILE. */
+ * second. "quantise" is lmc_quantizer_fit and lmc_tensor_encode together. What was coded is decoded
+ * and compared with lmc_quantizer_apply of the source. Markdown to stdout, JSON to FILE. */
 #define _GNU_SOURCE
 #define BENCH "quantise"
 #include "measure.h"
@@ -44,7 +44,7 @@ static void fit(int which, unsigned bits, double bound)
         options.second_elements = t_elements(moments[0], size);
     }
     elements = t_elements(moments[which], size);
-    if (lmc_fit_quantizer(&fitted[which], &elements, &options) != LMC_OK) fail("cannot fit", "");
+    if (lmc_quantizer_fit(&fitted[which], &elements, &options) != LMC_OK) fail("cannot fit", "");
 }
 
 static lmc_tensor_options tensor_options(int which)
@@ -79,24 +79,24 @@ static void measure(unsigned bits, double bound)
         copies[rep] = cpu_seconds() - start;
         for (w = 0; w < 2; w++) {
             lmc_tensor_options options;
-            lmc_free_quantizer(fitted[w]);
+            lmc_quantizer_free(fitted[w]);
             start = cpu_seconds();
             fit(w, bits, bound);
             fits[w][rep] = cpu_seconds() - start;
             options = tensor_options(w);
             start = cpu_seconds();
-            check(lmc_encode_tensor(coded[w], cap, &coded_size[w], moments[w], size, &options, ws,
+            check(lmc_tensor_encode(coded[w], cap, &coded_size[w], moments[w], size, &options, ws,
                                     ws_size));
             codes[w][rep] = cpu_seconds() - start;
             options.quantizer = NULL;
             options.log2_block = 18;
             start = cpu_seconds();
-            check(lmc_decode_tensor(restored[w], 0, size, coded[w], coded_size[w], size, &options,
+            check(lmc_tensor_decode(restored[w], 0, size, coded[w], coded_size[w], size, &options,
                                     ws, ws_size));
             restores[w][rep] = cpu_seconds() - start;
             if (rep) continue;
             memcpy(copy, moments[w], size);
-            check(lmc_quantize(fitted[w], copy, 0, size, w ? restored[0] : NULL));
+            check(lmc_quantizer_apply(fitted[w], copy, 0, size, w ? restored[0] : NULL));
             if (memcmp(copy, restored[w], size) != 0) fail("decoded wrong", "");
         }
     }
@@ -111,14 +111,15 @@ static void measure(unsigned bits, double bound)
         whole = median(wholes);
         restoring = median(restores[w]);
         printf("| %s | %s | %s | %.3f | %.0f | %.2f | %.2f | %.2f | %.2f |\n",
-               lmc_tier_name(lmc_get_tier()), what, name, 8.0 * (double)coded_size[w] / (double)n,
-               1e3 * fitting, gb / whole, copied / whole, gb / restoring, copied / restoring);
+               lmc_tier_name(lmc_tier_current()), what, name,
+               8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole, copied / whole,
+               gb / restoring, copied / restoring);
         if (json)
             fprintf(json,
                     "%s{\"tier\": \"%s\", \"moment\": \"%s\", \"mode\": \"%s\", \"bits\": %.4f, "
                     "\"fit_ms\": %.1f, \"quantise\": %.3f, "
                     "\"quantise_x\": %.4f, \"restore\": %.3f, \"restore_x\": %.4f}",
-                    json_row(), lmc_tier_name(lmc_get_tier()), what, name,
+                    json_row(), lmc_tier_name(lmc_tier_current()), what, name,
                     8.0 * (double)coded_size[w] / (double)n, 1e3 * fitting, gb / whole,
                     copied / whole, gb / restoring, copied / restoring);
     }
@@ -156,7 +157,7 @@ int main(int argc, char **argv)
            "memcpy |\n|---|---|---|---|---|---|---|---|---|\n");
     for (tier = LMC_TIER_COUNT - 1; tier >= 0; tier--) {
         if (!wanted_tier(tier)) continue;
-        lmc_limit_tier((enum lmc_tier)tier);
+        lmc_tier_limit((enum lmc_tier)tier);
         measure(8, 0);
         measure(4, 0);
         measure(0, 0.007);

@@ -56,26 +56,27 @@ int main(int argc, char **argv)
         fseek(files[i].file, 0, SEEK_END);
         source.size = (uint64_t)ftell(files[i].file);
         if (i < n - 1) {
-            base = lmc_make_reader_base(readers[i + 1]);
+            base = lmc_reader_base(readers[i + 1]);
             options.base = (lmc_base *)malloc(sizeof base); /* outlives the reader */
             if (!options.base) return 1;
             memcpy((void *)(uintptr_t)options.base, &base, sizeof base);
         }
-        status = lmc_open_reader(&readers[i], &source, &options);
+        status = lmc_reader_open(&readers[i], &source, &options);
     }
     if (status == LMC_OK) {
         say(files, n, " | ");
-        status = lmc_find_tensor(readers[0], NULL, argv[1], &file_number, &tensor);
+        status = lmc_reader_find_tensor(readers[0], NULL, argv[1], &file_number, &tensor);
     }
     if (status == LMC_OK) {
         void *data = malloc((size_t)tensor->size + 1);
         if (!data) return 1;
-        status = lmc_read_tensor(readers[0], file_number, tensor, 0, data, (size_t)tensor->size);
+        status =
+            lmc_reader_read_tensor(readers[0], file_number, tensor, 0, data, (size_t)tensor->size);
         say(files, n, "\n");
         free(data);
     }
     for (int i = 0; i < n; i++) {
-        lmc_free_reader(readers[i]);
+        lmc_reader_free(readers[i]);
         if (files[i].file) fclose(files[i].file);
     }
     if (status != LMC_OK) fprintf(stderr, "%s\n", lmc_status_text(status));

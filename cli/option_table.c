@@ -77,7 +77,7 @@ static int take_threads(struct arguments *a, const char *text)
 
 static int take_dtype(struct arguments *a, const char *text)
 {
-    a->common.dtype = lmc_find_dtype(text);
+    a->common.dtype = lmc_dtype_find(text);
     if (a->common.dtype == LMC_AUTO)
         return fail_usage(a,
                           "--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
@@ -148,7 +148,7 @@ static int take_version(struct arguments *a, const char *text)
     (void)text;
     a->is_done = 1;
     printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR,
-           LMC_FORMAT_MINOR, lmc_tier_name(lmc_get_tier()));
+           LMC_FORMAT_MINOR, lmc_tier_name(lmc_tier_current()));
     return CODE_OK;
 }
 

@@ -27,7 +27,7 @@ int main(void)
     void *ws;
     memset(&options, 0, sizeof options); /* default block size, no threads */
     options.dtype = LMC_BF16;
-    bound = (size_t)lmc_bound_tensor(size, &options);
+    bound = (size_t)lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size); /* once; the codec itself allocates nothing */
     for (unsigned k = 0; k < N_ENTRIES; k++) {
@@ -38,7 +38,7 @@ int main(void)
             plain[i] = (uint16_t)(bits >> 16);
         }
         cache[k].packed = (unsigned char *)malloc(bound);
-        if (lmc_encode_tensor(cache[k].packed, bound, &cache[k].packed_size, plain, size, &options,
+        if (lmc_tensor_encode(cache[k].packed, bound, &cache[k].packed_size, plain, size, &options,
                               ws, ws_size) != LMC_OK)
             return 1;
         total += cache[k].packed_size;
@@ -48,10 +48,10 @@ int main(void)
 
     /* swap in: all of the last entry, then 1,000 of its elements from the middle, which decodes one
      * block only */
-    enum lmc_status status = lmc_decode_tensor(again, 0, size, cache[7].packed,
+    enum lmc_status status = lmc_tensor_decode(again, 0, size, cache[7].packed,
                                                cache[7].packed_size, size, &options, ws, ws_size);
     if (status == LMC_OK && memcmp(plain, again, size) == 0)
-        status = lmc_decode_tensor(again, 70000, 2000, cache[7].packed, cache[7].packed_size, size,
+        status = lmc_tensor_decode(again, 70000, 2000, cache[7].packed, cache[7].packed_size, size,
                                    &options, ws, ws_size);
     printf("%s\n", status == LMC_OK && memcmp((char *)plain + 70000, again, 2000) == 0
                        ? "restored"

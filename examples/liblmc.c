@@ -24,7 +24,7 @@ static lmc_tensor_options make_options(const char *dtype, const void *base, uint
 {
     lmc_tensor_options options;
     memset(&options, 0, sizeof options);
-    options.dtype = lmc_find_dtype(dtype);
+    options.dtype = lmc_dtype_find(dtype);
     options.prediction = base;
     options.prediction_size = base ? size : 0;
     return options;
@@ -35,7 +35,7 @@ uint64_t liblmc_bound(uint64_t size, const char *dtype)
 {
     const lmc_tensor_options options = make_options(
         dtype, NULL, 0); /* without a base: blocks are smaller, so their headers more */
-    return lmc_bound_tensor(size, &options);
+    return lmc_tensor_bound(size, &options);
 }
 
 /* Codes size bytes at src as their difference to as many at base, or by themselves if base is
@@ -51,7 +51,7 @@ int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, 
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size ? ws_size : 1);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc_encode_tensor(dst, dst_cap, dst_size, src, size, &options, ws, ws_size);
+    status = lmc_tensor_encode(dst, dst_cap, dst_size, src, size, &options, ws, ws_size);
     free(ws);
     return (int)status;
 }
@@ -69,7 +69,7 @@ int liblmc_decode(void *dst, const void *base, size_t size, const void *src, siz
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size ? ws_size : 1);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc_decode_tensor(dst, 0, size, src, src_size, size, &options, ws, ws_size);
+    status = lmc_tensor_decode(dst, 0, size, src, src_size, size, &options, ws, ws_size);
     free(ws);
     return (int)status;
 }

@@ -39,14 +39,14 @@ static enum lmc_status copy_tensor(lmc_reader *reader, const char *name)
     const lmc_tensor *tensor;
     size_t file_number;
     unsigned char *data;
-    enum lmc_status status = lmc_find_tensor(reader, NULL, name, &file_number, &tensor);
+    enum lmc_status status = lmc_reader_find_tensor(reader, NULL, name, &file_number, &tensor);
     if (status != LMC_OK) return status;
     if (tensor->size > SIZE_MAX - 1) return LMC_ERR_SIZE;
     data = (unsigned char *)malloc((size_t)tensor->size + 1);
     if (!data) return LMC_ERR_MEMORY;
     fprintf(stderr, "%s: %s, rank %u, %llu bytes\n", name, tensor->dtype, tensor->rank,
             (unsigned long long)tensor->size);
-    status = lmc_read_tensor(reader, file_number, tensor, 0, data, (size_t)tensor->size);
+    status = lmc_reader_read_tensor(reader, file_number, tensor, 0, data, (size_t)tensor->size);
     if (status == LMC_OK && fwrite(data, 1, (size_t)tensor->size, stdout) != tensor->size)
         status = LMC_ERR_WRITE;
     free(data);
@@ -66,10 +66,10 @@ int main(int argc, char **argv)
         perror(argv[1]);
         return 1;
     }
-    status = lmc_open_reader(&reader, &source, NULL);
+    status = lmc_reader_open(&reader, &source, NULL);
     if (status == LMC_OK) status = copy_tensor(reader, argv[2]);
     if (status != LMC_OK) fprintf(stderr, "%s: %s\n", argv[1], lmc_status_text(status));
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     fclose((FILE *)source.user);
     return status == LMC_OK && fflush(stdout) == 0 ? 0 : 1;
 }

@@ -161,13 +161,13 @@ struct packed {
 static struct packed pack(const unsigned char *array, const unsigned char *prediction, size_t size)
 {
     const lmc_tensor_options options = make_options(prediction, size);
-    const size_t cap = (size_t)lmc_bound_tensor(size, &options),
+    const size_t cap = (size_t)lmc_tensor_bound(size, &options),
                  ws_size = lmc_tensor_workspace_size(&options);
     unsigned char *ws = allocate(ws_size);
     struct packed packed;
     enum lmc_status status;
     packed.data = allocate(cap);
-    status = lmc_encode_tensor(packed.data, cap, &packed.size, array, size, &options, ws, ws_size);
+    status = lmc_tensor_encode(packed.data, cap, &packed.size, array, size, &options, ws, ws_size);
     if (status != LMC_OK) fail("cannot encode: ", lmc_status_text(status));
     free(ws);
     return packed;
@@ -182,7 +182,7 @@ static void unpack(unsigned char *array, size_t size, struct packed packed,
     const size_t ws_size = lmc_tensor_workspace_size(&options);
     unsigned char *ws = allocate(ws_size);
     const enum lmc_status status =
-        lmc_decode_tensor(array, 0, size, packed.data, packed.size, size, &options, ws, ws_size);
+        lmc_tensor_decode(array, 0, size, packed.data, packed.size, size, &options, ws, ws_size);
     if (status != LMC_OK) fail("cannot decode: ", lmc_status_text(status));
     free(ws);
 }

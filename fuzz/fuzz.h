@@ -164,8 +164,9 @@ void fuzz_set_tier(unsigned number); /* modulo their number; 0 is the scalar one
 
 /* -- what is private in lmc.h (in lmc.c) -- */
 
-/* Lists of n > 0 bytes and masks of n > 0 bits (spec 8), in a workspace of lmc_workspace_size(n).
- * *used: bytes of src that they take. Encoding: 0 if there is no room. */
+/* Lists of n > 0 bytes and masks of n > 0 bits (spec 8), in a workspace of
+ * lmc_block_workspace_size(n). *used: bytes of src that they take. Encoding: 0 if there is no room.
+ */
 enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used,
                                  void *ws, size_t ws_size);
 enum lmc_status fuzz_decode_mask(uint8_t *dst, unsigned nesting, size_t n, const void *src,
@@ -176,7 +177,7 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,
                         void *ws, size_t ws_size);
 
-/* lmc_decode_block of a block whose header was read, as it is done within what is so large that it
+/* lmc_block_decode of a block whose header was read, as it is done within what is so large that it
  * is not to stay in caches: `ahead_size` bytes at ahead will be read next. */
 enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
                                       const uint8_t *base, const void *ahead, size_t ahead_size,

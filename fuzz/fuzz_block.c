@@ -13,32 +13,32 @@ static void check_arguments(const uint8_t *block, size_t size)
     size_t n;
     memset(&options, 0, sizeof options);
     memset(&parallel, 0, sizeof parallel);
-    FUZZ_CHECK(lmc_read_block_info(NULL, 24, position, &info) == LMC_ERR_ARGUMENT &&
-               lmc_read_block_info(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_block(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) ==
+    FUZZ_CHECK(lmc_block_parse(NULL, 24, position, &info) == LMC_ERR_ARGUMENT &&
+               lmc_block_parse(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_block_decode(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) ==
                    LMC_ERR_ARGUMENT &&
-               lmc_decode_block(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
+               lmc_block_decode(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
                    LMC_ERR_ARGUMENT &&
-               lmc_decode_block(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) ==
+               lmc_block_decode(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) ==
                    LMC_ERR_ARGUMENT &&
-               lmc_decode_block(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
+               lmc_block_decode(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
                    LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, NULL, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(NULL, 0, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, NULL, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode(NULL, 0, 1, block, size, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, NULL, 1, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 2, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, NULL, 1, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode(byte, 2, 1, block, size, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 2, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 2, block, size, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, &options, byte, 64) ==
                LMC_ERR_WORKSPACE);
     options.log2_block = 13;
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
     options.log2_block = 14;
     options.parallel = &parallel;
-    FUZZ_CHECK(lmc_decode_tensor(byte, 0, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
 }
 
@@ -72,7 +72,7 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
     for (at = 0; size - at >= LMC_BLOCK_HEADER_SIZE; position.block++) {
         lmc_block_info info;
         if (repair) fuzz_seal_block(blocks + at, position);
-        if (lmc_read_block_info(blocks + at, size - at, position, &info) != LMC_OK ||
+        if (lmc_block_parse(blocks + at, size - at, position, &info) != LMC_OK ||
             info.size > MEDIUM_OUTPUT - total || info.encoded_size > size - at)
             break;
         if (has_base && total == 0)
@@ -81,8 +81,8 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
             if (info.has_prediction && has_base)
                 fuzz_put32(blocks + at + 16, lmc_crc32c(0, base_guard.data + total, info.size));
             fuzz_seal_block(blocks + at, position);
-            ws_size = lmc_workspace_size(info.n);
-            if (lmc_decode_block(
+            ws_size = lmc_block_workspace_size(info.n);
+            if (lmc_block_decode(
                     output_guard.data, info.size, &part, blocks + at, info.encoded_size,
                     has_base && info.has_prediction ? base_guard.data + total : NULL,
                     has_base && info.has_prediction ? info.size : 0, position,
@@ -114,12 +114,12 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
     ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
     FUZZ_CHECK(ws);
     output = fuzz_place(&output_guard, total, at_start);
-    whole = lmc_decode_tensor(output, 0, total, blocks, size, total, &options, ws, ws_size);
+    whole = lmc_tensor_decode(output, 0, total, blocks, size, total, &options, ws, ws_size);
     start = seed * 31 % total;
     part = seed * 17 % (total - start) + 1;
     {
         uint8_t *const place = fuzz_place(&part_guard, part, at_start);
-        some = lmc_decode_tensor(place, start, part, blocks, size, total, &options, ws, ws_size);
+        some = lmc_tensor_decode(place, start, part, blocks, size, total, &options, ws, ws_size);
         /* options are of smaller blocks than these, of which none may be kept in part */
         if (whole == LMC_OK && some != LMC_ERR_WORKSPACE)
             FUZZ_CHECK(some == LMC_OK && memcmp(place, output + start, part) == 0);
@@ -155,7 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_reserve(&again_guard, MOST_OUTPUT + 64);
     fuzz_reserve(&base_guard, MOST_OUTPUT + 16);
     fuzz_reserve(&part_guard, MEDIUM_OUTPUT);
-    fuzz_reserve(&workspace_guard, lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     block = fuzz_copy(&input_guard, in.data, in.size, at_start);
@@ -165,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (repair && in.size >= LMC_BLOCK_HEADER_SIZE) fuzz_seal_block(block, position);
-    peek = lmc_read_block_info(block, in.size, position, &info);
+    peek = lmc_block_parse(block, in.size, position, &info);
     if (peek != LMC_OK) {
         memset(&info, 0, sizeof info);
         info.n = 1;
@@ -197,11 +197,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     }
     if (ws_less == 0xA5) check_arguments(block, in.size);
-    ws_size = lmc_workspace_size(info.n);
+    ws_size = lmc_block_workspace_size(info.n);
     if (ws_less == 1) ws_size--;
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
 
-    status = lmc_decode_block(output, cap, &written, block, in.size, base, has_base ? base_size : 0,
+    status = lmc_block_decode(output, cap, &written, block, in.size, base, has_base ? base_size : 0,
                               position, ws, ws_size);
     if (peek != LMC_OK) FUZZ_CHECK(status == peek);
     if (cap_less == 1 && peek == LMC_OK) FUZZ_CHECK(status != LMC_OK);
@@ -224,7 +224,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (carries_base) memcpy(base, in.data + in.size, base_size);
             else fuzz_fill(base, base_size, seed);
         }
-        FUZZ_CHECK(lmc_decode_block(again, info.size, &written, block, in.size, base,
+        FUZZ_CHECK(lmc_block_decode(again, info.size, &written, block, in.size, base,
                                     has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == info.size && memcmp(again, output, written) == 0);
         if (streaming) {
@@ -245,7 +245,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             options.prediction_size = info.has_prediction ? base_size : 0;
             ws_size = lmc_tensor_workspace_size(&options);
             ws = fuzz_place(&workspace_guard, ws_size, at_start);
-            FUZZ_CHECK(lmc_decode_tensor(again, start, part, block, in.size, info.size, &options,
+            FUZZ_CHECK(lmc_tensor_decode(again, start, part, block, in.size, info.size, &options,
                                          ws, ws_size) == LMC_OK);
             FUZZ_CHECK(memcmp(again, output + start, part) == 0);
         }

@@ -35,9 +35,9 @@ static void check_acceptable(const struct container *c, uint64_t file_size)
     file.size = file_size;
     file.n_tensors = c->n_tensors;
     file.tensors = c->tensors;
-    FUZZ_CHECK(lmc_open_writer(&writer, &sink, NULL) == LMC_OK);
-    FUZZ_CHECK(lmc_begin_file(writer, &file, LMC_AUTO) == LMC_OK);
-    lmc_free_writer(writer);
+    FUZZ_CHECK(lmc_writer_open(&writer, &sink, NULL) == LMC_OK);
+    FUZZ_CHECK(lmc_writer_begin_file(writer, &file, LMC_AUTO) == LMC_OK);
+    lmc_writer_free(writer);
 }
 
 static void check_container(const struct container *c, uint64_t file_size)

@@ -28,9 +28,9 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     target.data = place_guard.data;
     target.in_place = 1;
     for (i = 0; i < fuzz_info(base).n_files; i++) {
-        const lmc_file *const f = lmc_get_file(base, i);
+        const lmc_file *const f = lmc_reader_get_file(base, i);
         if (i >= IO_MOST_FILES || f->size > IO_USUAL_SIZE - size) return;
-        if (lmc_read_file(base, i, 0, target.data + size, (size_t)f->size) != LMC_OK) return;
+        if (lmc_reader_read_file(base, i, 0, target.data + size, (size_t)f->size) != LMC_OK) return;
         target.starts[target.n_files++] = size;
         size += (size_t)f->size;
         target.starts[target.n_files] = size;
@@ -46,13 +46,13 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     options.limits.max_total_size = IO_USUAL_SIZE;
     stream.read = io_read;
     stream.user = &file;
-    status = lmc_restore_snapshot(&stream, &options, NULL);
+    status = lmc_snapshot_restore(&stream, &options, NULL);
     if (target.failed) { /* a crash: go on from there */
         FUZZ_CHECK(status == LMC_ERR_WRITE);
         file = io_open(delta, delta_size, io->piece, 0);
         target.skip = (size_t)(options.n_done = target.n_written);
         target.in_file = 0;
-        status = lmc_restore_snapshot(&stream, &options, NULL);
+        status = lmc_snapshot_restore(&stream, &options, NULL);
     }
     if (restored)
         FUZZ_CHECK(status == LMC_OK
@@ -88,8 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     source = io_source(&base_file);
     memset(&options, 0, sizeof options);
     options.limits.max_total_size = io.any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
-    if (lmc_open_reader(&base_reader, &source, &options) == LMC_OK) {
-        base = lmc_make_reader_base(base_reader);
+    if (lmc_reader_open(&base_reader, &source, &options) == LMC_OK) {
+        base = lmc_reader_base(base_reader);
         if (how & 1) base_file.fail_at = base_file.calls + 1 + (how >> 1 & 3);
     }
     if (how & 1) io.fail_read = io.fail_read ? io.fail_read : 15; /* so that it is known to fail */
@@ -100,13 +100,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         delta_file = io_open(delta_data, in.size - base_size, 0, 0);
         source = io_source(&delta_file);
         options.base = &base;
-        if (lmc_open_reader(&reader, &source, &options) == LMC_OK &&
+        if (lmc_reader_open(&reader, &source, &options) == LMC_OK &&
             fuzz_can_restore_in_place(reader))
             check_in_place(delta_data, in.size - base_size, base_reader, &io, how >> 5 & 7,
                            status == LMC_OK ? &restored : NULL);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
     }
-    lmc_free_reader(base_reader);
+    lmc_reader_free(base_reader);
     FUZZ_END();
     return 0;
 }

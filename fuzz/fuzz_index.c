@@ -40,9 +40,9 @@ static void list(const lmc_reader *reader, unsigned seed)
     const size_t n_files = fuzz_info(reader).n_files;
     size_t i, j, sum = 0;
     uint64_t total = 0;
-    FUZZ_CHECK(n_files > 0 && lmc_get_file(reader, n_files) == NULL);
+    FUZZ_CHECK(n_files > 0 && lmc_reader_get_file(reader, n_files) == NULL);
     for (i = 0; i < n_files; i++) {
-        const lmc_file *const file = lmc_get_file(reader, i);
+        const lmc_file *const file = lmc_reader_get_file(reader, i);
         uint64_t end = 0;
         FUZZ_CHECK(file && file->size <= INT64_MAX && file->path[0] != '/');
         sum += length(file->path);
@@ -57,10 +57,10 @@ static void list(const lmc_reader *reader, unsigned seed)
             sum +=
                 length(t->dtype) + length(t->name) + (t->rank ? (size_t)t->shape[t->rank - 1] : 0);
             if (j < 16) {
-                FUZZ_CHECK(lmc_find_tensor(reader, file->path, t->name, &number, &found) ==
+                FUZZ_CHECK(lmc_reader_find_tensor(reader, file->path, t->name, &number, &found) ==
                                LMC_OK &&
                            number == i && found == t);
-                status = lmc_find_tensor(reader, NULL, t->name, &number, &found);
+                status = lmc_reader_find_tensor(reader, NULL, t->name, &number, &found);
                 FUZZ_CHECK(status == LMC_OK ? number == i && found == t
                                             : status == LMC_ERR_AMBIGUOUS && n_files > 1);
                 (void)fuzz_encoded_size(reader, i, t->offset, t->size);
@@ -80,12 +80,13 @@ static void list(const lmc_reader *reader, unsigned seed)
         const lmc_tensor *found;
         size_t size;
         for (i = 0; i < fuzz_info(reader).n_metadata; i++) {
-            FUZZ_CHECK(lmc_get_metadata(reader, i, &key, &value, &size) == LMC_OK && key[0] != 0);
+            FUZZ_CHECK(lmc_reader_get_metadata(reader, i, &key, &value, &size) == LMC_OK &&
+                       key[0] != 0);
             sum += lmc_crc32c((uint32_t)length(key), value, size);
         }
-        FUZZ_CHECK(lmc_get_metadata(reader, i, &key, &value, &size) == LMC_ERR_NOT_FOUND);
-        FUZZ_CHECK(lmc_find_tensor(reader, "no/such/file", "no such tensor", &size, &found) ==
-                   LMC_ERR_NOT_FOUND);
+        FUZZ_CHECK(lmc_reader_get_metadata(reader, i, &key, &value, &size) == LMC_ERR_NOT_FOUND);
+        FUZZ_CHECK(lmc_reader_find_tensor(reader, "no/such/file", "no such tensor", &size,
+                                          &found) == LMC_ERR_NOT_FOUND);
     }
     sink = sum + (size_t)total;
 }
@@ -130,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     source.read_at = read_at;
     source.user = &file;
     source.size = file.size;
-    status = lmc_open_reader(&reader, &source, &options);
+    status = lmc_reader_open(&reader, &source, &options);
     if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
         FUZZ_CHECK(status == LMC_ERR_MEMORY);
     if (fail_read && file.reads >= fail_read) FUZZ_CHECK(status == LMC_ERR_READ);
@@ -146,12 +147,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                        info.level == header.level && info.format_minor == header.format_minor &&
                        memcmp(info.base_identity, header.base_identity, LMC_IDENTITY_SIZE) == 0);
         (void)fuzz_can_restore_in_place(reader);
-        base = lmc_make_reader_base(reader);
+        base = lmc_reader_base(reader);
         fuzz_identity(reader, identity);
-        FUZZ_CHECK(lmc_identify_base(&base, base_identity, NULL) == LMC_OK &&
+        FUZZ_CHECK(lmc_base_identify(&base, base_identity, NULL) == LMC_OK &&
                    memcmp(identity, base_identity, LMC_IDENTITY_SIZE) == 0);
     } else FUZZ_CHECK(reader == NULL);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     FUZZ_END();
     return 0;
 }

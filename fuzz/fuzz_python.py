@@ -64,7 +64,7 @@ class Library:
         self.so.flat_add_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p,
                                           ctypes.c_size_t]
         self.so.flat_identify_base.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-        self.tiers = [tier for tier in range(5) if self.so.lmc_has_tier(tier)]
+        self.tiers = [tier for tier in range(5) if self.so.lmc_tier_is_available(tier)]
 
     def status(self, number):
         return "DIFFERS" if number == FLAT_DIFFERS else self.so.lmc_status_name(number).decode().replace("LMC_ERR_", "").replace("LMC_", "")

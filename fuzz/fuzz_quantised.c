@@ -17,14 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               carries_base = (int)fuzz_bits(&p, 1), in_place = (int)fuzz_bits(&p, 1);
     const lmc_position position = {0, 0};
     uint8_t *block, *output, *base = NULL, *ws;
-    size_t written, ws_size = lmc_workspace_size(n), payload_size = in.size;
+    size_t written, ws_size = lmc_block_workspace_size(n), payload_size = in.size;
     enum lmc_status status;
 
     fuzz_reserve(&input_guard, LMC_BLOCK_HEADER_SIZE + 4 * MOST_N);
     fuzz_reserve(&output_guard, 4 * MOST_N);
     fuzz_reserve(&again_guard, 4 * MOST_N);
     fuzz_reserve(&base_guard, 4 * MOST_N);
-    fuzz_reserve(&workspace_guard, lmc_workspace_size(MOST_N));
+    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(MOST_N));
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     size = n * width;
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     fuzz_seal_block(block, position);
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
-    status = lmc_decode_block(output, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size,
+    status = lmc_block_decode(output, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size,
                               base, base ? size : 0, position, ws, ws_size);
     FUZZ_CHECK(status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_OK);
     if (status == LMC_ERR_CHECKSUM) { /* decoded: with the right CRC, by another tier, the same */
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_put32(block + 12, lmc_crc32c(0, output, size));
         fuzz_seal_block(block, position);
         fuzz_set_tier(tier + 1);
-        FUZZ_CHECK(lmc_decode_block(again, size, &written, block,
+        FUZZ_CHECK(lmc_block_decode(again, size, &written, block,
                                     LMC_BLOCK_HEADER_SIZE + payload_size, base, base ? size : 0,
                                     position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == size && memcmp(again, output, size) == 0);

@@ -83,8 +83,8 @@ static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
     if (of->size == 2 * t->size && t->size % 2 == 0 && how != 3) {
         twin->conversion = how == 1 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_F32_TO_F16;
         if (fuzz_bits(&p, 1))
-            if (lmc_convert(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
-                            twin->conversion) != LMC_OK)
+            if (lmc_conversion_apply(f->data + t->offset, f->data + of->offset, (size_t)t->size / 2,
+                                     twin->conversion) != LMC_OK)
                 abort();
     } else if (of->size == t->size) {
         if (fuzz_bits(&p, 1)) memcpy(f->data + t->offset, f->data + of->offset, (size_t)t->size);
@@ -102,7 +102,7 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     elements.read_at = read_elements;
     elements.user = f->data + t->offset;
     elements.size = t->size;
-    options.dtype = lmc_find_dtype(t->dtype);
+    options.dtype = lmc_dtype_find(t->dtype);
     options.role = (enum lmc_role)(fuzz_bits(&p, 2) % 3);
     options.bits = fuzz_bits(&p, 3);
     if (options.bits < 4) options.bits = 0;
@@ -114,7 +114,7 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
         options.second_elements = elements;
         options.second_elements.user = f->data + of->offset;
     }
-    if (lmc_fit_quantizer(&made->quantizer, &elements, &options) != LMC_OK) return;
+    if (lmc_quantizer_fit(&made->quantizer, &elements, &options) != LMC_OK) return;
     t->quantizer = made->quantizer;
     if (options.second_elements.read_at) {
         made->second = f->data + of->offset;
@@ -195,8 +195,9 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
     /* in order: a second moment stands before the first that needs it */
     for (i = 0; i < f->file.n_tensors; i++)
         if (f->made[i].quantizer)
-            FUZZ_CHECK(lmc_quantize(f->made[i].quantizer, f->expected + f->tensors[i].offset, 0,
-                                    (size_t)f->tensors[i].size, f->made[i].second) == LMC_OK);
+            FUZZ_CHECK(lmc_quantizer_apply(f->made[i].quantizer, f->expected + f->tensors[i].offset,
+                                           0, (size_t)f->tensors[i].size,
+                                           f->made[i].second) == LMC_OK);
     s->n_bytes += f->size;
     s->n_files++;
 }
@@ -255,10 +256,10 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
     size_t i, at, n;
     sink.write = write_sink;
     sink.user = to;
-    status = lmc_open_writer(&writer, &sink, options);
+    status = lmc_writer_open(&writer, &sink, options);
     for (i = 0; i < s->n_files && status == LMC_OK; i++) {
         const made_file *const f = &s->files[i];
-        status = lmc_begin_file(writer, &f->file, f->default_dtype);
+        status = lmc_writer_begin_file(writer, &f->file, f->default_dtype);
         for (at = 0; at < f->size && status == LMC_OK; at += n) {
             n = piece && f->size - at > piece * 16 ? piece * 16 : f->size - at;
             if (piece & 1) {
@@ -267,19 +268,20 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
                 stream.read = io_read;
                 stream.user = &from;
                 n = f->size - at;
-                status = lmc_write_stream(writer, &stream);
-            } else status = lmc_write_bytes(writer, f->data + at, n);
+                status = lmc_writer_write_stream(writer, &stream);
+            } else status = lmc_writer_write(writer, f->data + at, n);
         }
-        if (status == LMC_OK) status = lmc_end_file(writer);
+        if (status == LMC_OK) status = lmc_writer_end_file(writer);
     }
     for (i = 0; i < n_metadata && status == LMC_OK; i++)
-        status = lmc_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
+        status =
+            lmc_writer_add_metadata(writer, keys[2 - i], s->files[0].data, s->files[0].size / 2);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
     if (status == LMC_OK) status = lmc_writer_get_info(writer, &info);
     if (status == LMC_OK) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
     if (status != LMC_OK && writer)
-        FUZZ_CHECK(lmc_finish_writer(writer) == status || status == LMC_ERR_ARGUMENT);
-    lmc_free_writer(writer);
+        FUZZ_CHECK(lmc_writer_finish(writer) == status || status == LMC_ERR_ARGUMENT);
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -329,18 +331,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         lmc_reader_options reader_options;
         memset(&reader_options, 0, sizeof reader_options);
         make_before(seed, how_base);
-        to.sink = lmc_make_memory_sink(&base_memory);
+        to.sink = lmc_memory_sink(&base_memory);
         FUZZ_CHECK(write_snapshot(&before, &to, &options, piece, 0, base_identity) == LMC_OK);
-        source = lmc_make_memory_source(&base_memory);
-        FUZZ_CHECK(lmc_open_reader(&base_reader, &source, &reader_options) == LMC_OK);
-        base = lmc_make_reader_base(base_reader);
+        source = lmc_memory_source(&base_memory);
+        FUZZ_CHECK(lmc_reader_open(&base_reader, &source, &reader_options) == LMC_OK);
+        base = lmc_reader_base(base_reader);
         options.base = &base;
     }
     if (own) {
         options.read_back = read_written;
         options.user = &now;
     }
-    to.sink = lmc_make_memory_sink(&memory);
+    to.sink = lmc_memory_sink(&memory);
     to.calls = 0;
     to.fail_at = fail_write;
     fuzz_memory.calls = 0;
@@ -368,7 +370,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                        restored.size == now.n_bytes);
             FUZZ_CHECK(memcmp(restored.data, expected_bytes, now.n_bytes) == 0);
         }
-        /* what lmc_identify_file says of what was restored */
+        /* what lmc_file_identify says of what was restored */
         for (i = 0; i < now.n_files && got == LMC_OK; i++) {
             made_file *const f = &now.files[i];
             io_file from = io_open(f->expected, f->size, io.piece, 0);
@@ -376,7 +378,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             stream.read = io_read;
             stream.user = &from;
             f->file.size = f->size;
-            FUZZ_CHECK(lmc_identify_file(&f->file, f->file.n_tensors ? f->tensors : NULL, &stream,
+            FUZZ_CHECK(lmc_file_identify(&f->file, f->file.n_tensors ? f->tensors : NULL, &stream,
                                          options.parallel, NULL) == LMC_OK);
             FUZZ_CHECK(f->file.crc == lmc_crc32c(0, f->expected, f->size));
         }
@@ -388,16 +390,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             all.get_file = get_made_file;
             all.read = read_written;
             all.user = &now;
-            FUZZ_CHECK(lmc_identify_base(&all, other, NULL) == LMC_OK &&
+            FUZZ_CHECK(lmc_base_identify(&all, other, NULL) == LMC_OK &&
                        memcmp(other, identity, LMC_IDENTITY_SIZE) == 0);
         }
     }
-    lmc_free_reader(base_reader);
-    lmc_free_memory(&base_memory);
-    lmc_free_memory(&memory);
+    lmc_reader_free(base_reader);
+    lmc_memory_free(&base_memory);
+    lmc_memory_free(&memory);
     for (i = 0; i < now.n_files; i++)
         for (j = 0; j < now.files[i].file.n_tensors; j++)
-            lmc_free_quantizer(now.files[i].made[j].quantizer);
+            lmc_quantizer_free(now.files[i].made[j].quantizer);
     FUZZ_END();
     return 0;
 }

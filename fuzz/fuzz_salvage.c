@@ -56,7 +56,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     fuzz_memory.fail_at = -1;
     FUZZ_CHECK(lmc_salvage_get_damage(salvaged, &damage) == LMC_OK);
     for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
-        const lmc_file *const f = lmc_get_file(reader, i);
+        const lmc_file *const f = lmc_reader_get_file(reader, i);
         const int known = lmc_salvage_is_described(salvaged, i),
                   confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
         if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(known && confirmed == 1);

@@ -39,9 +39,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (in.size == 0 || in.size > MOST_SIZE / 16) return 0;
     fuzz_reserve(&input_guard, 3 * MOST_SIZE);
-    fuzz_reserve(&workspace_guard, lmc_workspace_size(MOST_SIZE));
+    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(MOST_SIZE));
     for (i = 0; i < n_tiers; i++) {
-        fuzz_reserve(&code_guard[i], lmc_bound_block(MOST_SIZE));
+        fuzz_reserve(&code_guard[i], lmc_block_bound(MOST_SIZE));
         fuzz_reserve(&output_guard[i], MOST_SIZE);
         fuzz_reserve(&quantised_guard[i], MOST_SIZE);
     }
@@ -52,8 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         input = fuzz_copy(&input_guard, in.data, in.size, at_start);
         if (in.size < LMC_BLOCK_HEADER_SIZE) return 0;
         fuzz_seal_block(input, position);
-        if (lmc_read_block_info(input, in.size, position, &info) != LMC_OK ||
-            info.size > MOST_SIZE / 2)
+        if (lmc_block_parse(input, in.size, position, &info) != LMC_OK || info.size > MOST_SIZE / 2)
             return 0;
         block_size = in.size;
         base_size = info.size;
@@ -71,12 +70,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             fuzz_seal_block(input, position);
         }
         for (i = 0; i < n_tiers; i++) {
-            const size_t ws_size = lmc_workspace_size(info.n);
+            const size_t ws_size = lmc_block_workspace_size(info.n);
             uint8_t *const output = fuzz_place(&output_guard[i], info.size, at_start);
             fuzz_set_tier(i);
             if (info.has_prediction && !in_place)
                 fuzz_copy(&quantised_guard[i], output, base_size, !at_start);
-            status[i] = lmc_decode_block(
+            status[i] = lmc_block_decode(
                 output, info.size, &made[i], input, block_size,
                 info.has_prediction
                     ? in_place ? output : fuzz_place(&quantised_guard[i], base_size, !at_start)
@@ -139,12 +138,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             uint8_t *ws, *q;
             size_t ws_size;
             fuzz_set_tier(i);
-            status[i] = lmc_fit_quantizer(&quantizer, &elements, &options);
+            status[i] = lmc_quantizer_fit(&quantizer, &elements, &options);
             FUZZ_CHECK(status[i] == status[0]);
             if (status[i] != LMC_OK) continue;
             if (i == 0) first_quantizer = quantizer;
-            FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK &&
-                       lmc_get_quantizer_info(first_quantizer, &first_info) == LMC_OK);
+            FUZZ_CHECK(lmc_quantizer_get_info(quantizer, &info) == LMC_OK &&
+                       lmc_quantizer_get_info(first_quantizer, &first_info) == LMC_OK);
             FUZZ_CHECK(info.is_lossless == first_info.is_lossless &&
                        strcmp(info.reason, first_info.reason) == 0 &&
                        info.is_grid == first_info.is_grid && info.n_codes == first_info.n_codes &&
@@ -161,40 +160,42 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             }
             ws_size = lmc_tensor_workspace_size(&tensor);
             ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
-            cap = (size_t)lmc_bound_tensor(size, &tensor);
+            cap = (size_t)lmc_tensor_bound(size, &tensor);
             FUZZ_CHECK(ws && cap <= code_guard[i].cap);
-            FUZZ_CHECK(lmc_encode_tensor(fuzz_place(&code_guard[i], cap, at_start), cap, &made[i],
+            FUZZ_CHECK(lmc_tensor_encode(fuzz_place(&code_guard[i], cap, at_start), cap, &made[i],
                                          input, size, &tensor, ws, ws_size) == LMC_OK);
             FUZZ_CHECK(made[i] == made[0] &&
                        memcmp(fuzz_place(&code_guard[i], cap, at_start),
                               fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-            FUZZ_CHECK(lmc_decode_tensor(fuzz_place(&output_guard[i], size, at_start), 0, size,
+            FUZZ_CHECK(lmc_tensor_decode(fuzz_place(&output_guard[i], size, at_start), 0, size,
                                          fuzz_place(&code_guard[i], cap, at_start), made[i], size,
                                          &tensor, ws, ws_size) == LMC_OK);
             FUZZ_CHECK(memcmp(fuzz_place(&output_guard[i], size, at_start),
                               fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(ws, ws_size, 0);
-            /* what lmc_quantize says of it, and that it does nothing to what is quantised */
+            /* what lmc_quantizer_apply says of it, and that it does nothing to what is quantised */
             q = (uint8_t *)fuzz_realloc(NULL, 0, size);
             FUZZ_CHECK(q && n != 0);
             memcpy(q, input, size);
-            FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size,
-                                    options.second_elements.read_at ? base : NULL) == LMC_OK);
+            FUZZ_CHECK(lmc_quantizer_apply(quantizer, q, 0, size,
+                                           options.second_elements.read_at ? base : NULL) ==
+                       LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
-            FUZZ_CHECK(lmc_quantize(quantizer, q, 0, size,
-                                    options.second_elements.read_at ? base : NULL) == LMC_OK);
+            FUZZ_CHECK(lmc_quantizer_apply(quantizer, q, 0, size,
+                                           options.second_elements.read_at ? base : NULL) ==
+                       LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(q, size, 0);
-            if (i != 0) lmc_free_quantizer(quantizer);
+            if (i != 0) lmc_quantizer_free(quantizer);
         }
-        lmc_free_quantizer(first_quantizer);
+        lmc_quantizer_free(first_quantizer);
         FUZZ_END();
         return 0;
     }
-    cap = lmc_bound_block(size);
+    cap = lmc_block_bound(size);
     for (i = 0; i < n_tiers; i++) {
         const size_t ws_size =
-            lmc_workspace_size(dtype == LMC_AUTO ? size : size / lmc_dtype_width(dtype));
+            lmc_block_workspace_size(dtype == LMC_AUTO ? size : size / lmc_dtype_width(dtype));
         uint8_t *const ws = fuzz_place(&workspace_guard, ws_size, at_start), *const code =
                                                                                  fuzz_place(
                                                                                      &code_guard[i],
@@ -202,11 +203,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t *const output = fuzz_place(&output_guard[i], size, at_start);
         size_t decoded;
         fuzz_set_tier(i);
-        status[i] = lmc_encode_block(code, cap, &made[i], input, size, base, dtype, level, position,
+        status[i] = lmc_block_encode(code, cap, &made[i], input, size, base, dtype, level, position,
                                      ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && made[i] == made[0] &&
                    memcmp(code, fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-        status[i] = lmc_decode_block(output, size, &decoded, code, made[i], code[2] ? base : NULL,
+        status[i] = lmc_block_decode(output, size, &decoded, code, made[i], code[2] ? base : NULL,
                                      code[2] ? size : 0, position, ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && decoded == size && memcmp(output, input, size) == 0);
     }

@@ -254,7 +254,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_reserve(&input_guard, MOST_INPUT);
     fuzz_reserve(&code_guard, 2 * MOST_INPUT);
     fuzz_reserve(&output_guard, MOST_N);
-    fuzz_reserve(&workspace_guard, lmc_workspace_size(8 * MOST_INPUT));
+    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(8 * MOST_INPUT));
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     input = fuzz_copy(&input_guard, in.data, in.size, at_start);
@@ -266,7 +266,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             list_size = (n + 7) / 8;
             if (n % 8 && (input[in.size - 1] >> n % 8) != 0) return 0; /* no mask */
         } else list_size = n = in.size;
-        ws_size = lmc_workspace_size(n);
+        ws_size = lmc_block_workspace_size(n);
         ws = fuzz_place(&workspace_guard, ws_size, at_start);
         code = fuzz_place(&code_guard, list_size + 1, !at_start);
         code_size = is_mask ? fuzz_encode_mask(code, list_size + 1, nesting, input, n, ws, ws_size)
@@ -275,7 +275,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         m.in = code;
         m.end = code + code_size;
     } else {
-        ws_size = lmc_workspace_size(n);
+        ws_size = lmc_block_workspace_size(n);
         ws = fuzz_place(&workspace_guard, ws_size, at_start);
         list_size = is_mask ? (n + 7) / 8 : n;
         m.in = input;

@@ -211,12 +211,12 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
     uint32_t random = io->seed | 1;
     const int fails = io->fail_alloc || io->fail_read;
     for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
-        const lmc_file *const file = lmc_get_file(reader, i);
+        const lmc_file *const file = lmc_reader_get_file(reader, i);
         uint8_t *all, *part;
         enum lmc_status status;
         if (file->size > (io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE)) continue;
         all = fuzz_place(&io_read_guard, (size_t)file->size, io->at_start);
-        status = lmc_read_file(reader, i, 0, all, (size_t)file->size);
+        status = lmc_reader_read_file(reader, i, 0, all, (size_t)file->size);
         if (first == LMC_OK) first = status;
         if (restored && status == LMC_OK) {
             FUZZ_CHECK(i < restored->n_files &&
@@ -229,19 +229,19 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
                 (size_t)((random = random * 1664525 + 1013904223) % (file->size - offset) + 1);
             enum lmc_status part_status;
             part = fuzz_place(&io_part_guard, size, !io->at_start);
-            part_status = lmc_read_file(reader, i, offset, part, size);
+            part_status = lmc_reader_read_file(reader, i, offset, part, size);
             /* salvage: runs that it guesses may overlap */
             if (status == LMC_OK)
                 FUZZ_CHECK(part_status == LMC_OK
                                ? memcmp(part, all + offset, size) == 0
                                : fails || (!restored && part_status == LMC_ERR_NOT_FOUND));
         }
-        FUZZ_CHECK(lmc_read_file(reader, i, file->size, all, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_read_file(reader, i, file->size, all, 1) == LMC_ERR_ARGUMENT);
         if (file->n_tensors == 0) io_check_hash(reader, i, NULL, io);
         for (j = 0; j < file->n_tensors && j < 32; j++) {
             const lmc_tensor *const t = &file->tensors[j];
             part = fuzz_place(&io_part_guard, (size_t)t->size, io->at_start);
-            if (lmc_read_tensor(reader, i, t, 0, part, (size_t)t->size) == LMC_OK &&
+            if (lmc_reader_read_tensor(reader, i, t, 0, part, (size_t)t->size) == LMC_OK &&
                 status == LMC_OK)
                 FUZZ_CHECK(memcmp(part, all + t->offset, (size_t)t->size) == 0);
             if (j < 4) io_check_hash(reader, i, t, io);
@@ -249,17 +249,17 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
                 lmc_quantizer *quantizer = NULL;
                 lmc_quantizer_info info;
                 lmc_twin twin;
-                enum lmc_status got =
-                    lmc_read_quantizer(&quantizer, reader, i, t, io->seed & 1 ? &twin : NULL);
+                enum lmc_status got = lmc_reader_recover_quantizer(&quantizer, reader, i, t,
+                                                                   io->seed & 1 ? &twin : NULL);
                 FUZZ_CHECK((got == LMC_OK) == (quantizer != NULL));
                 if (got == LMC_OK) {
-                    FUZZ_CHECK(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && info.reason &&
+                    FUZZ_CHECK(lmc_quantizer_get_info(quantizer, &info) == LMC_OK && info.reason &&
                                info.loss.generation == t->loss.generation);
                     if (!info.is_lossless && t->size <= IO_USUAL_SIZE)
-                        if (lmc_quantize(quantizer, part, 0, (size_t)t->size,
-                                         io->seed & 2 ? all : NULL) == LMC_ERR_CORRUPT)
+                        if (lmc_quantizer_apply(quantizer, part, 0, (size_t)t->size,
+                                                io->seed & 2 ? all : NULL) == LMC_ERR_CORRUPT)
                             abort(); /* any other */
-                    lmc_free_quantizer(quantizer);
+                    lmc_quantizer_free(quantizer);
                 }
             }
         }
@@ -322,7 +322,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     stream.user = &file;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_at;
-    restored_as = lmc_restore_snapshot(&stream, &restore, identity);
+    restored_as = lmc_snapshot_restore(&stream, &restore, identity);
     if (fail_at >= 0 && fuzz_memory.calls > fail_at) FUZZ_CHECK(restored_as == LMC_ERR_MEMORY);
     else FUZZ_CHECK(restored_as != LMC_ERR_MEMORY);
     if (file.failed) FUZZ_CHECK(restored_as != LMC_OK);
@@ -334,7 +334,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     options.lender = lender;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_at;
-    opened_as = lmc_open_reader(&reader, &source, &options);
+    opened_as = lmc_reader_open(&reader, &source, &options);
     if (opened_as == LMC_OK) {
         read_as = io_check_reader(reader, restored_as == LMC_OK ? restored : NULL, io);
         fuzz_identity(reader, other);
@@ -347,7 +347,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
         if (read_as != LMC_OK) FUZZ_CHECK(base && !io_is_sound(base));
     }
     if (!fails) FUZZ_CHECK(opened_as != LMC_ERR_MEMORY && read_as != LMC_ERR_MEMORY);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     fuzz_memory.fail_at = -1;
     return restored_as;
 }
@@ -383,74 +383,78 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     no_source.read_at = NULL;
     stream.read = io_read;
     stream.user = &file;
-    FUZZ_CHECK(lmc_restore_snapshot(NULL, NULL, NULL) == LMC_ERR_ARGUMENT &&
-               lmc_restore_snapshot(&no_stream, NULL, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_open_reader(NULL, &source, NULL) == LMC_ERR_ARGUMENT &&
-               lmc_open_reader(&reader, NULL, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_open_reader(&reader, &no_source, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_snapshot_restore(NULL, NULL, NULL) == LMC_ERR_ARGUMENT &&
+               lmc_snapshot_restore(&no_stream, NULL, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_reader_open(NULL, &source, NULL) == LMC_ERR_ARGUMENT &&
+               lmc_reader_open(&reader, NULL, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_reader_open(&reader, &no_source, NULL) == LMC_ERR_ARGUMENT);
     for (i = 0; i < 3; i++) {
         parallel.run = i == 0 ? NULL : io_run;
         parallel.user = NULL;
         parallel.n_workers = i == 0 ? 1 : i == 1 ? 0 : 1025;
         restore.parallel = options.parallel = &parallel;
-        FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT &&
-                   lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_snapshot_restore(&stream, &restore, NULL) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     }
     restore.parallel = options.parallel = NULL;
     restore.n_done = 1;
-    FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_snapshot_restore(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
     restore.in_place = 1;
-    FUZZ_CHECK(lmc_restore_snapshot(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_snapshot_restore(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
     options.base = &base;
-    FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
-    base.get_file = lmc_make_reader_base(NULL).get_file;
-    FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
-    base = lmc_make_reader_base(NULL);
+    FUZZ_CHECK(lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    base.get_file = lmc_reader_base(NULL).get_file;
+    FUZZ_CHECK(lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    base = lmc_reader_base(NULL);
     base.n_files = 1; /* which is not there */
-    FUZZ_CHECK(lmc_open_reader(&reader, &source, &options) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_header_parse(NULL, 1, &info) == LMC_ERR_ARGUMENT &&
                lmc_header_parse(NULL, 0, &info) == LMC_ERR_NOT_LMC &&
                lmc_header_parse(data, size, NULL) == LMC_ERR_ARGUMENT &&
                lmc_reader_get_info(NULL, &info) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_get_file(NULL, 0) == NULL &&
+    FUZZ_CHECK(lmc_reader_get_file(NULL, 0) == NULL &&
                lmc_reader_encoded_size(NULL, 0, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
                lmc_reader_can_restore_in_place(NULL, &can) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL &&
-               lmc_find_dtype(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
-               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_workspace_size(0) == 0 &&
-               lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
+               lmc_dtype_find(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
+               lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_block_workspace_size(0) == 0 &&
+               lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS + 1) == 0);
     file = io_open(data, size, 0, 0);
-    if (lmc_open_reader(&reader, &source, NULL) == LMC_OK) {
+    if (lmc_reader_open(&reader, &source, NULL) == LMC_OK) {
         const size_t n_files = fuzz_info(reader).n_files;
-        FUZZ_CHECK(lmc_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT &&
-                   lmc_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
-                   lmc_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT &&
-                   lmc_find_tensor(reader, NULL, "", &n, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_file(NULL, 0, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   lmc_read_file(reader, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   lmc_read_file(reader, 0, 0, NULL, 1) == LMC_ERR_ARGUMENT &&
-                   lmc_read_file(reader, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_tensor(reader, 0, NULL, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   lmc_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   lmc_read_tensor(reader, 0, &tensor, 0, &byte, 1) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_quantizer(NULL, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT &&
-                   lmc_read_quantizer(&quantizer, NULL, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, n_files, &tensor, NULL) ==
+        FUZZ_CHECK(lmc_reader_find_tensor(NULL, NULL, "", &n, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_tensor(reader, NULL, NULL, &n, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_tensor(reader, NULL, "", NULL, &found) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_find_tensor(reader, NULL, "", &n, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_read_file(NULL, 0, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_read_file(reader, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_read_file(reader, 0, 0, NULL, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_read_file(reader, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_read_tensor(reader, 0, NULL, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_read_tensor(reader, 0, &tensor, 0, &byte, 1) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(
+            lmc_reader_recover_quantizer(NULL, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT &&
+            lmc_reader_recover_quantizer(&quantizer, NULL, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_recover_quantizer(&quantizer, reader, n_files, &tensor, NULL) ==
                        LMC_ERR_ARGUMENT &&
-                   lmc_read_quantizer(&quantizer, reader, 0, NULL, NULL) == LMC_ERR_ARGUMENT);
+                   lmc_reader_recover_quantizer(&quantizer, reader, 0, NULL, NULL) ==
+                       LMC_ERR_ARGUMENT);
         tensor.offset = UINT64_MAX;
-        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_recover_quantizer(&quantizer, reader, 0, &tensor, NULL) ==
+                   LMC_ERR_ARGUMENT);
         tensor.offset = 0;
         tensor.size = UINT64_MAX;
-        FUZZ_CHECK(lmc_read_quantizer(&quantizer, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT &&
-                   lmc_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&
-                   lmc_get_metadata(reader, 0, &key, NULL, &n) == LMC_ERR_ARGUMENT &&
-                   lmc_get_metadata(reader, 0, &key, &value, NULL) == LMC_ERR_ARGUMENT);
-        base = lmc_make_reader_base(reader);
+        FUZZ_CHECK(lmc_reader_recover_quantizer(&quantizer, reader, 0, &tensor, NULL) ==
+                   LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_get_metadata(reader, 0, &key, NULL, &n) == LMC_ERR_ARGUMENT &&
+                   lmc_reader_get_metadata(reader, 0, &key, &value, NULL) == LMC_ERR_ARGUMENT);
+        base = lmc_reader_base(reader);
         FUZZ_CHECK(base.read(base.user, n_files, 0, &byte, 1) == LMC_ERR_ARGUMENT &&
                    base.read(base.user, 0, UINT64_MAX, &byte, 1) == LMC_ERR_ARGUMENT &&
-                   base.read(base.user, 0, lmc_get_file(reader, 0)->size, &byte, 1) ==
+                   base.read(base.user, 0, lmc_reader_get_file(reader, 0)->size, &byte, 1) ==
                        LMC_ERR_ARGUMENT);
         FUZZ_CHECK(lmc_reader_encoded_size(reader, n_files, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
                    lmc_reader_get_info(reader, NULL) == LMC_ERR_ARGUMENT &&
@@ -458,7 +462,7 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                    lmc_reader_find_file(reader, NULL, &n) == LMC_ERR_ARGUMENT &&
                    lmc_reader_find_file(reader, "", NULL) == LMC_ERR_ARGUMENT &&
                    lmc_reader_find_metadata(reader, NULL, &value, &n) == LMC_ERR_ARGUMENT);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
     }
 }
 

@@ -183,9 +183,9 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
         memset(&in, 0, sizeof in);
         in.data = copy;
         in.size = base_size;
-        source = lmc_make_memory_source(&in);
-        if (base_size && lmc_open_reader(&reader, &source, NULL) == LMC_OK)
-            base = lmc_make_reader_base(reader);
+        source = lmc_memory_source(&in);
+        if (base_size && lmc_reader_open(&reader, &source, NULL) == LMC_OK)
+            base = lmc_reader_base(reader);
         if (!(seed & 1))
             while (times-- != 0)
                 n = base_size + mutate_one(copy + base_size, n - base_size, room - base_size, 0,
@@ -193,7 +193,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
         if (seed >> 23 & 7)
             n = base_size + fuzz_repair_snapshot(copy + base_size, n - base_size, room - base_size,
                                                  reader ? &base : NULL);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         fuzz_end();
         fuzz_put32(parameters + FUZZ_PARAMETERS - 4, (uint32_t)base_size);
     }

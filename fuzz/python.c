@@ -90,19 +90,19 @@ int flat_add_file(struct flat_base *b, const char *path, int kind, const void *d
     memset(&memory, 0, sizeof memory);
     memory.data = b->data[b->base.n_files] = (uint8_t *)copy(data, size);
     memory.size = size;
-    stream = lmc_make_memory_stream(&memory);
+    stream = lmc_memory_stream(&memory);
     file->path = (const char *)copy(path, strlen(path));
     file->kind = (enum lmc_file_kind)kind;
     file->size = size;
     file->n_tensors = n_tensors;
     file->tensors = list;
     b->base.n_files++;
-    return (int)lmc_identify_file(file, list, &stream, NULL, NULL);
+    return (int)lmc_file_identify(file, list, &stream, NULL, NULL);
 }
 
 int flat_identify_base(struct flat_base *b, uint8_t identity[LMC_IDENTITY_SIZE])
 {
-    return (int)lmc_identify_base(&b->base, identity, NULL);
+    return (int)lmc_base_identify(&b->base, identity, NULL);
 }
 
 /* -- restore -- */
@@ -121,7 +121,7 @@ static enum lmc_status begin_file(void *user, const lmc_file *file, size_t numbe
 static enum lmc_status write_bytes(void *user, const void *data, size_t size)
 {
     struct restored *r = (struct restored *)user;
-    lmc_sink sink = lmc_make_memory_sink(&r->files[r->n]);
+    lmc_sink sink = lmc_memory_sink(&r->files[r->n]);
     return sink.write(sink.user, data, size);
 }
 
@@ -145,7 +145,7 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
 
 static void put(lmc_memory *text, const void *data, size_t size)
 {
-    lmc_sink sink = lmc_make_memory_sink(text);
+    lmc_sink sink = lmc_memory_sink(text);
     if (sink.write(sink.user, data, size) != 0) abort();
 }
 
@@ -189,11 +189,11 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
     put_number(text, r->n);
     for (size_t i = 0; i < r->n; i++) {
         static const uint8_t none[LMC_IDENTITY_SIZE];
-        const lmc_file *file = lmc_get_file(reader, i);
+        const lmc_file *file = lmc_reader_get_file(reader, i);
         const size_t size = r->files[i].size;
         uint8_t *read = (uint8_t *)malloc(size + 1);
         if (!read) abort();
-        if (file->size != size || lmc_read_file(reader, i, 0, read, size) != LMC_OK ||
+        if (file->size != size || lmc_reader_read_file(reader, i, 0, read, size) != LMC_OK ||
             (size && memcmp(read, r->files[i].data, size) != 0)) {
             free(read);
             return FLAT_DIFFERS;
@@ -216,7 +216,7 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
         const char *key;
         const void *value;
         size_t size;
-        if (lmc_get_metadata(reader, i, &key, &value, &size) != LMC_OK) return FLAT_DIFFERS;
+        if (lmc_reader_get_metadata(reader, i, &key, &value, &size) != LMC_OK) return FLAT_DIFFERS;
         put_bytes(text, key, strlen(key));
         put_bytes(text, value, size);
     }
@@ -241,10 +241,10 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     memset(&out, 0, sizeof out);
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
-    lmc_limit_tier((enum lmc_tier)tier);
+    lmc_tier_limit((enum lmc_tier)tier);
     in.data = (uint8_t *)copy(data, size);
     in.size = size;
-    stream = lmc_make_memory_stream(&in);
+    stream = lmc_memory_stream(&in);
     options.base = reader_options.base = b ? &b->base : NULL;
     options.limits.max_total_size = reader_options.limits.max_total_size = MAX_TOTAL_SIZE;
     options.user = r;
@@ -252,15 +252,15 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     options.write = write_bytes;
     options.end_file = end_file;
     options.read_back = read_back;
-    status = (int)lmc_restore_snapshot(&stream, &options, identity);
+    status = (int)lmc_snapshot_restore(&stream, &options, identity);
     if (status == LMC_OK) {
-        source = lmc_make_memory_source(&in);
-        status = lmc_open_reader(&reader, &source, &reader_options) == LMC_OK
+        source = lmc_memory_source(&in);
+        status = lmc_reader_open(&reader, &source, &reader_options) == LMC_OK
                      ? describe(&out, reader, r, identity)
                      : FLAT_DIFFERS;
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
     }
-    for (size_t i = 0; i < MAX_FILES && (i <= r->n); i++) lmc_free_memory(&r->files[i]);
+    for (size_t i = 0; i < MAX_FILES && (i <= r->n); i++) lmc_memory_free(&r->files[i]);
     free(r);
     free(in.data);
     *text = out.data;
@@ -274,12 +274,12 @@ int flat_decode_block(void *dst, size_t size, const void *block, size_t block_si
                       const void *prediction)
 {
     const lmc_position position = {0, 0};
-    const size_t ws_size = lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS);
+    const size_t ws_size = lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS);
     static void *ws;
     size_t got;
     if (!ws) ws = malloc(ws_size);
     if (!ws) abort();
-    return (int)lmc_decode_block(dst, size, &got, block, block_size, prediction,
+    return (int)lmc_block_decode(dst, size, &got, block, block_size, prediction,
                                  prediction ? size : 0, position, ws, ws_size);
 }
 
@@ -293,5 +293,5 @@ void flat_free(uint8_t *text)
     lmc_memory memory;
     memset(&memory, 0, sizeof memory);
     memory.data = text;
-    lmc_free_memory(&memory);
+    lmc_memory_free(&memory);
 }

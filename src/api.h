@@ -103,7 +103,7 @@ enum lmc_status {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
-    LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_workspace_size() */
+    LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
     LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
@@ -163,7 +163,7 @@ enum lmc_dtype {
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 /* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
  * of unknown dtypes are coded as bytes. */
-LMC_API enum lmc_dtype lmc_find_dtype(const char *name);
+LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
@@ -248,18 +248,18 @@ typedef struct lmc_block_info {
 
 /* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
  * (saturating). */
-LMC_API size_t lmc_bound_block(size_t size);
+LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace that one worker needs to encode or decode blocks of up to n elements of any dtype. It
  * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
-LMC_API size_t lmc_workspace_size(size_t n);
+LMC_API size_t lmc_block_workspace_size(size_t n);
 
 #ifndef LMC_NO_ENCODER
 /* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
  * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
- * NULL; it is used as said above. *dst_size: bytes written, at most lmc_bound_block(size). Time
+ * NULL; it is used as said above. *dst_size: bytes written, at most lmc_block_bound(size). Time
  * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t size,
                                                        const void *prediction, enum lmc_dtype dtype,
                                                        enum lmc_level level, lmc_position position,
@@ -268,18 +268,17 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
  * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another position), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size,
-                                                          lmc_position position,
-                                                          lmc_block_info *info);
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
+                                                      lmc_position position, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
  * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
  * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
  * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
- * of the output are right. Time O(size), whatever the input. Errors: those of lmc_read_block_info,
+ * of the output are right. Time O(size), whatever the input. Errors: those of lmc_block_parse,
  * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
  * touched). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
                                                        const void *prediction,
                                                        size_t prediction_size,
@@ -350,10 +349,10 @@ typedef struct lmc_quantizer_options {
  * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
  * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
  * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                         const lmc_source *elements,
                                                         const lmc_quantizer_options *options);
-LMC_API void lmc_free_quantizer(lmc_quantizer *quantizer); /* NULL allowed */
+LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
     int is_lossless;       /* 1: it keeps the tensor as it is */
@@ -364,15 +363,15 @@ typedef struct lmc_quantizer_info {
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
 } lmc_quantizer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *quantizer,
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
 
 /* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
  * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
  * nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *quantizer, void *data,
-                                                   uint64_t offset, size_t size,
-                                                   const void *second);
+LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
+                                                          void *data, uint64_t offset, size_t size,
+                                                          const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -405,7 +404,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 
 /* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
  * overflow. */
-LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options);
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
  * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
@@ -414,9 +413,9 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
- * lmc_bound_tensor() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
+ * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                         const void *src, size_t size,
                                                         const lmc_tensor_options *options, void *ws,
                                                         size_t ws_size);
@@ -430,7 +429,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_ca
  * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
  * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
  * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size,
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size,
                                                         const void *src, size_t src_size,
                                                         uint64_t total_size,
                                                         const lmc_tensor_options *options, void *ws,
@@ -459,7 +458,7 @@ typedef struct lmc_tensor {
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
     uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
-    /* Set by readers and lmc_identify_file (spec 9.2); zero while not known. */
+    /* Set by readers and lmc_file_identify (spec 9.2); zero while not known. */
     uint8_t identity[LMC_IDENTITY_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
@@ -485,8 +484,8 @@ typedef struct lmc_twin {
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
  * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
-                                                  enum lmc_conversion conversion);
+LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                                           enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -517,7 +516,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_free_memory); a source that reads data; a stream that reads data from position to
+ * with lmc_memory_free); a source that reads data; a stream that reads data from position to
  * size. */
 typedef struct lmc_memory {
     uint8_t *data;
@@ -527,7 +526,7 @@ typedef struct lmc_memory {
 } lmc_memory;
 
 /* The snapshot that another one, a delta, is coded against: files whose identities are known, from
- * a reader (lmc_make_reader_base) or from lmc_identify_file. To restore the delta takes a base of
+ * a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
  * the same identity, in whatever form. Tensors are matched by name, dtype and size, wherever they
  * stand (of several, the one in the file of the same path); files without tensors are matched by
  * path. */
@@ -542,10 +541,10 @@ typedef struct lmc_base {
     uint32_t chain_depth; /* deltas that the base itself is made of */
 } lmc_base;
 
-LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory);
-LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory);
-LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory);
-LMC_API void lmc_free_memory(lmc_memory *memory);
+LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
+LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
+LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
+LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
 /* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
@@ -564,8 +563,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
 
 #ifndef LMC_NO_ENCODER
 /* -- writer --
- * For each file: lmc_begin_file; all of its bytes in order, in pieces of any size (lmc_write_bytes)
- * or from a stream (lmc_write_stream); lmc_end_file. In the end lmc_finish_writer. */
+ * For each file: lmc_writer_begin_file; all of its bytes in order, in pieces of any size
+ * (lmc_writer_write) or from a stream (lmc_writer_write_stream); lmc_writer_end_file. In the end
+ * lmc_writer_finish. */
 
 typedef struct lmc_writer lmc_writer;
 
@@ -594,32 +594,31 @@ typedef struct lmc_writer_options {
 
 /* Memory:
  *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
- *                    lmc_write_stream; and a workspace of about 13 bytes for each element of
+ *                    lmc_writer_write_stream; and a workspace of about 13 bytes for each element of
  *                    a block
- *   in any case      one block; for files of unknown size 16 MiB, with lmc_write_stream 48 MiB
- *   for the index    8 bytes for each block, about 250 and its name for each tensor
- *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
- *                    safetensors writes there
- *   in flight        12 bytes for each tensor that begins in a block
- * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
- * by any of its workers, and at the same time as the stream of lmc_write_stream, but never twice
- * at once. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+ *   in any case      one block; for files of unknown size 16 MiB, with lmc_writer_write_stream 48
+ * MiB for the index    8 bytes for each block, about 250 and its name for each tensor for a header
+ * the bytes before a file's first tensor, up to 128 MiB, if they may be what safetensors writes
+ * there in flight        12 bytes for each tensor that begins in a block What the sink is given may
+ * lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
+ * at the same time as the stream of lmc_writer_write_stream, but never twice at once. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                       const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_begin_file(lmc_writer *writer, const lmc_file *file,
-                                                     enum lmc_dtype default_dtype);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *writer,
+                                                            const lmc_file *file,
+                                                            enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_bytes(lmc_writer *writer, const void *data,
-                                                      size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write(lmc_writer *writer, const void *data,
+                                                       size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no byte more is taken). The same as reading and lmc_write_bytes, but reading, coding
+ * known (then no byte more is taken). The same as reading and lmc_writer_write, but reading, coding
  * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_stream(lmc_writer *writer,
-                                                       const lmc_stream *stream);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *writer,
+                                                              const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_end_file(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -630,28 +629,28 @@ typedef struct lmc_array {
 } lmc_array;
 
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
- * then by name. It stands for lmc_begin_file, lmc_write_bytes and lmc_end_file. path: "" if it is
- * the only file. metadata: a JSON object of strings ({"format":"pt"}), which becomes __metadata__;
- * or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole bytes), those of the
- * writer. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
-                                                       const lmc_array *arrays, size_t n,
-                                                       const char *metadata);
+ * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
+ * path: "" if it is the only file. metadata: a JSON object of strings ({"format":"pt"}), which
+ * becomes __metadata__; or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole
+ * bytes), those of the writer. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                            const lmc_array *arrays, size_t n,
+                                                            const char *metadata);
 /* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
  * fail. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_add_metadata(lmc_writer *writer, const char *key,
-                                                       const void *value, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
+                                                              const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_finish_writer(lmc_writer *writer);
+LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                       /* bytes handed to the sink so far */
-    int is_finished;                     /* 1: lmc_finish_writer has returned LMC_OK */
+    int is_finished;                     /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
 } lmc_writer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
                                                           lmc_writer_info *info);
-LMC_API void lmc_free_writer(lmc_writer *writer); /* NULL allowed */
+LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
 
@@ -714,7 +713,7 @@ typedef struct lmc_restore_options {
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
                                                            const lmc_restore_options *options,
                                                            uint8_t identity[LMC_IDENTITY_SIZE]);
 
@@ -739,9 +738,9 @@ typedef struct lmc_reader_options {
  * larger than max_total_size. Memory: the index, 8 bytes for each block, about 200 and its name for
  * each tensor; while reading, blocks as the writer. A delta may be opened without its base, to list
  * it; to read it takes the base (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                                       const lmc_reader_options *options);
-LMC_API void lmc_free_reader(lmc_reader *reader); /* NULL allowed */
+LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
 typedef struct lmc_snapshot_info {
@@ -757,23 +756,26 @@ typedef struct lmc_snapshot_info {
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
                                                           lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
-LMC_API const lmc_file *lmc_get_file(const lmc_reader *reader, size_t i);
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path; NOT_FOUND. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader,
                                                            const char *path, size_t *file_number);
 /* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND.
  */
-LMC_NODISCARD LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *reader, const char *path,
-                                                      const char *name, size_t *file_number,
-                                                      const lmc_tensor **tensor);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *reader,
+                                                             const char *path, const char *name,
+                                                             size_t *file_number,
+                                                             const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_file(lmc_reader *reader, size_t file_number,
-                                                    uint64_t offset, void *dst, size_t size);
-/* Bytes [offset, offset + size) of a tensor that lmc_get_file or lmc_find_tensor gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_tensor(lmc_reader *reader, size_t file_number,
-                                                      const lmc_tensor *tensor, uint64_t offset,
-                                                      void *dst, size_t size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
+                                                           uint64_t offset, void *dst, size_t size);
+/* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
+ * gave. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
+                                                             const lmc_tensor *tensor,
+                                                             uint64_t offset, void *dst,
+                                                             size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
@@ -784,9 +786,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, 
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer,
-                                                         lmc_reader *reader, size_t file_number,
-                                                         const lmc_tensor *tensor, lmc_twin *twin);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
+                                                                   lmc_reader *reader,
+                                                                   size_t file_number,
+                                                                   const lmc_tensor *tensor,
+                                                                   lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
@@ -798,7 +802,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t s
  * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
  * length. Where many small tensors are in another order than in the base, a block may be decoded
  * for each of them, and the factors of such links multiply: restore such a base to files first. */
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
+LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
  * files of the same paths, kinds and sizes, and what predicts an element lies where the element
  * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
@@ -806,29 +810,30 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader);
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
                                                                       int *can);
 #ifndef LMC_NO_ENCODER
-/* Copies a file of the reader to the writer, with its tensors: in place of lmc_begin_file and what
- * follows it. To take files out of a snapshot, or to change its base or level. Tensors that were
- * quantised are quantised as they were, and stay as small, if the writer's may_quantize is set; but
- * first moments that were as updates are stored as floats, for they want a second one. Memory:
- * 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+/* Copies a file of the reader to the writer, with its tensors: in place of lmc_writer_begin_file
+ * and what follows it. To take files out of a snapshot, or to change its base or level. Tensors
+ * that were quantised are quantised as they were, and stay as small, if the writer's may_quantize
+ * is set; but first moments that were as updates are stored as floats, for they want a second one.
+ * Memory: 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use
+ * then. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
                                                            size_t file_number);
 #endif
 /* Reads a file from stream, of file->size bytes, and sets crc and identity of it and of its tensors
  * (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                         const lmc_stream *stream,
                                                         const lmc_parallel *parallel,
                                                         void *alloc_user);
 /* Identity of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                         uint8_t identity[LMC_IDENTITY_SIZE],
                                                         void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *reader, size_t i,
-                                                       const char **key, const void **value,
-                                                       size_t *size);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
+                                                              const char **key, const void **value,
+                                                              size_t *size);
 /* The entry of that key; NOT_FOUND. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
@@ -863,11 +868,11 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, si
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
  * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
- * it. Errors: as lmc_open_reader; UNSUPPORTED where it does not hold one file. */
+ * it. Errors: as lmc_reader_open; UNSUPPORTED where it does not hold one file. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
                                                             uint64_t *size, enum lmc_dtype *dtype);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
- * lmc_decompressed_size and lmc_read_file, DST_TOO_SMALL. */
+ * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
                                                      const void *src, size_t src_size,
                                                      const lmc_compress_options *options);
@@ -975,12 +980,12 @@ enum lmc_tier {
 /* "scalar", "neon", "avx2", "avx512", "simde" */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build on this machine has that tier. */
-LMC_API int lmc_has_tier(enum lmc_tier tier);
+LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
-LMC_API enum lmc_tier lmc_get_tier(void);
+LMC_API enum lmc_tier lmc_tier_current(void);
 /* Uses this tier or, where it is missing, the next one of a smaller number that is there: for tests
  * and measurements. The last tier lifts the limit. Thread-safe; affects calls that start later. */
-LMC_API void lmc_limit_tier(enum lmc_tier tier);
+LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
 }

@@ -62,7 +62,7 @@ static int show_deltas(const lmc_parallel *parallel)
                     t_fill_base(base, src, size, (enum t_base)how, kind, options.dtype, i);
                     ws_size = lmc_tensor_workspace_size(&options);
                     if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
-                    if (lmc_encode_tensor(enc, 700000, &enc_size, src, size, &options, ws,
+                    if (lmc_tensor_encode(enc, 700000, &enc_size, src, size, &options, ws,
                                           ws_size) != LMC_OK)
                         return 0;
                     sprintf(name, "%s%s %s %s %lu", level ? "max " : "",
@@ -150,9 +150,9 @@ static int show_quantised(const lmc_parallel *parallel)
                         options.second_elements = t_elements(second, size);
                         options.second = quantizers[1];
                     }
-                    if (lmc_fit_quantizer(&quantizers[what], &elements, &options) != LMC_OK)
+                    if (lmc_quantizer_fit(&quantizers[what], &elements, &options) != LMC_OK)
                         return 0;
-                    if (lmc_get_quantizer_info(quantizers[what], &info) != LMC_OK) abort();
+                    if (lmc_quantizer_get_info(quantizers[what], &info) != LMC_OK) abort();
                     memset(&tensor_options, 0, sizeof tensor_options);
                     tensor_options.dtype = options.dtype;
                     tensor_options.parallel = parallel;
@@ -162,7 +162,8 @@ static int show_quantised(const lmc_parallel *parallel)
                             names[what], options.bits, (int)options.measure, info.reason,
                             info.n_codes, (unsigned long)(info.loss.error * 4294967296.0));
                     if (what == 3) { /* in place of its own elements, which are wanted no more */
-                        if (lmc_quantize(quantizers[1], second, 0, size, NULL) != LMC_OK) return 0;
+                        if (lmc_quantizer_apply(quantizers[1], second, 0, size, NULL) != LMC_OK)
+                            return 0;
                         /* whose logarithms need no scale */
                         if (options.measure != LMC_MEASURE_RELATIVE) {
                             tensor_options.prediction = second;
@@ -173,14 +174,14 @@ static int show_quantised(const lmc_parallel *parallel)
                     if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
                     if (!info.is_lossless || what == 3) {
                         const enum lmc_status status =
-                            lmc_encode_tensor(enc, 4500000, &enc_size, what == 1 ? second : first,
+                            lmc_tensor_encode(enc, 4500000, &enc_size, what == 1 ? second : first,
                                               size, &tensor_options, ws, ws_size);
                         if (status != LMC_OK) return 0;
                         show(name, enc, enc_size);
                     } else show(name, NULL, 0);
                     free(ws);
                 }
-                for (what = 0; what < 4; what++) lmc_free_quantizer(quantizers[what]);
+                for (what = 0; what < 4; what++) lmc_quantizer_free(quantizers[what]);
             }
     free(first);
     free(second);
@@ -229,7 +230,7 @@ int main(int argc, char **argv)
                 if (ws == NULL) return 1;
                 size = counts[i] * lmc_dtype_width(tensor_options.dtype);
                 t_fill(src, size, (enum t_kind)kind, tensor_options.dtype, i);
-                if (lmc_encode_tensor(enc, 2 * size + 100, &enc_size, src, size, &tensor_options,
+                if (lmc_tensor_encode(enc, 2 * size + 100, &enc_size, src, size, &tensor_options,
                                       ws, ws_size) != LMC_OK)
                     return 1;
                 sprintf(name, "%s%s %s %lu", level ? "max " : "",

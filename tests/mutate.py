@@ -342,7 +342,7 @@ BUGS = [  # name, group, text (there once), text in its place
     ("workspace of exactly the size is refused", "encode",
      "return needed != 0 && ws_size >= needed;",
      "return needed != 0 && ws_size > needed;"),
-    ("lmc_bound_block overflows", "encode",
+    ("lmc_block_bound overflows", "encode",
      "return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;",
      "return size + LMC_BLOCK_HEADER_SIZE;"),
     ("deltas: a larger one is kept", "delta",
@@ -599,7 +599,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;",
      "t->wave.jobs = jobs;"),
     ("tensors: blocks in places of their own whatever dst's size", "tensor",
-     "if (dst_cap >= lmc_bound_tensor(size, t.options))\n"
+     "if (dst_cap >= lmc_tensor_bound(size, t.options))\n"
      "LMC__TRY(lmc__encode_in_slots",
      "if (dst_cap != 0)\n"
      "LMC__TRY(lmc__encode_in_slots"),
@@ -670,7 +670,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);\n    if (status == LMC_OK) *bits",
      "    if (status == LMC_OK) *bits"),
     ("fitting: a quantiser leaks after an error", "quantise",
-     "if (status != LMC_OK) lmc_free_quantizer(q);\n"
+     "if (status != LMC_OK) lmc_quantizer_free(q);\n"
      "else *quantizer = q;\n"
      "return status;",
      "if (status == LMC_OK) *quantizer = q;\n"
@@ -678,10 +678,10 @@ BUGS = [  # name, group, text (there once), text in its place
     ("fitting: an error of the second moment's reader is lost", "quantise",
      "LMC__TRY(o->second_elements.read(o->second_elements.user, first * q->width, f->second, size));",
      "(void)o->second_elements.read(o->second_elements.user, first * q->width, f->second, size);"),
-    ("lmc_quantize: groups are counted from the beginning of the call", "quantise",
+    ("lmc_quantizer_apply: groups are counted from the beginning of the call", "quantise",
      "return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size,",
      "return lmc__quantize_range(&q->params, (uint8_t *)data, 0, size,"),
-    ("lmc_quantize: a range behind the tensor", "quantise",
+    ("lmc_quantizer_apply: a range behind the tensor", "quantise",
      "if (offset % width || size % width || offset > q->n * width || size > q->n * width - offset)\n"
      "return LMC_ERR_ARGUMENT;\n"
      "if (q->info",
@@ -957,7 +957,7 @@ BUGS = [  # name, group, text (there once), text in its place
      "if (t->offset != end || t->size >= large",
      "if (t->size >= large"),
     ("writer: tensors of unlike dtypes share a run", "snapshot",
-     "t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||",
+     "t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||",
      "t->size >= large ||"),
     ("writer: a twin in its own run", "delta",
      "lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))",

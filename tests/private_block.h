@@ -5,7 +5,7 @@
  * element and is nested. An encoder makes no such block, but may. */
 void t_test_workspace(void)
 {
-    const size_t n = 65536, size = 8 * n, ws_size = lmc_workspace_size(n), more = 4 * ws_size;
+    const size_t n = 65536, size = 8 * n, ws_size = lmc_block_workspace_size(n), more = 4 * ws_size;
     const lmc_position position = {0, 0};
     uint8_t *const block = (uint8_t *)malloc(size), *const content = (uint8_t *)malloc(size),
                    *const ws = (uint8_t *)malloc(more);
@@ -38,7 +38,7 @@ void t_test_workspace(void)
     lmc__put_block_header(block, 3 | LMC__LAYOUT_PLANES << 5, 0, 0, n, payload_size, crcs, e.k,
                           position);
     memset(ws, 0xA5, size);
-    CHECK_STATUS(lmc_decode_block(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL,
+    CHECK_STATUS(lmc_block_decode(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL,
                                   0, position, t_tail(&exact, ws_size), ws_size),
                  LMC_OK);
     CHECK(got == size && memcmp(ws, content, size) == 0);

@@ -446,7 +446,7 @@ void t_test_trees(void)
         memset(&t, 0, sizeof t);
         t.k = lmc__find_kernels((enum lmc_tier)tier);
         if (t.k == NULL) continue;
-        t.ws_size = lmc_workspace_size(MAX_LIST);
+        t.ws_size = lmc_block_workspace_size(MAX_LIST);
         t.ws = (uint8_t *)malloc(t.ws_size);
         if (t.ws == NULL) abort();
         test_headers(&t, t_quick ? 5 : 6, &seed);

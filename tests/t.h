@@ -101,7 +101,8 @@ static inline void t_begin(int argc, char **argv)
     int i;
     if (argc > 1 && strcmp(argv[1], "--tiers") == 0) {
         for (i = 0; i < LMC_TIER_COUNT; i++)
-            if (lmc_has_tier((enum lmc_tier)i)) printf("%s\n", lmc_tier_name((enum lmc_tier)i));
+            if (lmc_tier_is_available((enum lmc_tier)i))
+                printf("%s\n", lmc_tier_name((enum lmc_tier)i));
         exit(0);
     }
     t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
@@ -114,8 +115,8 @@ static inline void t_begin(int argc, char **argv)
         printf("LMC_TEST_TIER=%s: there is no such tier\n0 passed, 1 failed\n", tier);
         exit(2);
     }
-    lmc_limit_tier((enum lmc_tier)i);
-    CHECK(lmc_get_tier() == (enum lmc_tier)i);
+    lmc_tier_limit((enum lmc_tier)i);
+    CHECK(lmc_tier_current() == (enum lmc_tier)i);
 }
 
 /* Last line of every main. */

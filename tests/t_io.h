@@ -234,8 +234,8 @@ static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned 
     return tensor;
 }
 
-/* As the size of pieces: by lmc_write_stream, after a beginning and before an end by
- * lmc_write_bytes. */
+/* As the size of pieces: by lmc_writer_write_stream, after a beginning and before an end by
+ * lmc_writer_write. */
 #define T_STREAM ((size_t)-1)
 
 /* The file's bytes from at on: one piece, from a copy that is gone at once: the writer must not
@@ -244,7 +244,7 @@ static inline enum lmc_status t_write_piece(lmc_writer *writer, const t_file *f,
                                             size_t n)
 {
     uint8_t *copy = (uint8_t *)t_copy(n ? f->data + *at : NULL, n);
-    enum lmc_status status = lmc_write_bytes(writer, copy, n);
+    enum lmc_status status = lmc_writer_write(writer, copy, n);
     free(copy);
     *at += n;
     return status;
@@ -264,7 +264,7 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
     memory.calls = calls;
     stream.read = t_read;
     stream.user = &memory;
-    status = lmc_write_stream(writer, &stream);
+    status = lmc_writer_write_stream(writer, &stream);
     free(memory.data);
     if (status != LMC_OK) return status;
     CHECK(memory.at == memory.size);
@@ -300,28 +300,29 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
         quantizing.may_quantize = 1;
         options = &quantizing;
     }
-    status = lmc_open_writer(&writer, &sink, options);
+    status = lmc_writer_open(&writer, &sink, options);
     for (i = 0; status == LMC_OK && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
-        status = lmc_begin_file(writer, &f->file, f->default_dtype);
+        status = lmc_writer_begin_file(writer, &f->file, f->default_dtype);
         if (status == LMC_OK && piece == T_STREAM)
             status = t_write_by_stream(writer, f, out->calls);
         else
             for (at = 0; status == LMC_OK && at < f->size;)
                 status = t_write_piece(writer, f, &at,
                                        piece && piece < f->size - at ? piece : f->size - at);
-        if (status == LMC_OK) status = lmc_end_file(writer);
+        if (status == LMC_OK) status = lmc_writer_end_file(writer);
     }
     for (i = 0; status == LMC_OK && i < model->n_metadata; i++)
-        status = lmc_add_metadata(writer, model->keys[i], model->values[i], model->value_sizes[i]);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
+        status = lmc_writer_add_metadata(writer, model->keys[i], model->values[i],
+                                         model->value_sizes[i]);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
     if (status == LMC_OK) {
         lmc_writer_info info;
         CHECK_STATUS(lmc_writer_get_info(writer, &info), LMC_OK);
         CHECK(info.size == out->size && info.is_finished);
         if (identity != NULL) memcpy(identity, info.identity, LMC_IDENTITY_SIZE);
     }
-    lmc_free_writer(writer);
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -503,7 +504,7 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     options->begin_file = t_on_begin;
     options->write = t_on_write;
     options->end_file = t_on_end;
-    status = lmc_restore_snapshot(&stream, options, identity);
+    status = lmc_snapshot_restore(&stream, options, identity);
     *wrong = r.wrong || (status == LMC_OK && (r.open || r.file != model->n_files));
     return status;
 }
@@ -521,7 +522,7 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
     source.user = in;
     source.size = in->size;
     *wrong = 0;
-    status = lmc_open_reader(&reader, &source, options);
+    status = lmc_reader_open(&reader, &source, options);
     if (status == LMC_OK)
         *wrong |= t_info(reader).n_files != model->n_files ||
                   t_info(reader).n_metadata != model->n_metadata;
@@ -533,7 +534,7 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
     }
     for (i = 0; status == LMC_OK && !*wrong && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
-        const lmc_file *file = lmc_get_file(reader, i);
+        const lmc_file *file = lmc_reader_get_file(reader, i);
         uint8_t *data = (uint8_t *)malloc(f->size ? f->size : 1);
         if (data == NULL) abort();
         *wrong |= file == NULL;
@@ -541,23 +542,23 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
             size_t place = SIZE_MAX;
             *wrong |= lmc_reader_find_file(reader, f->file.path, &place) != LMC_OK || place != i;
             *wrong |= !t_same_file(file, f, 1) || file->crc != t_crc32c(0, f->data, f->size);
-            status = lmc_read_file(reader, i, 0, data, f->size);
+            status = lmc_reader_read_file(reader, i, 0, data, f->size);
             if (status == LMC_OK && f->size) *wrong |= memcmp(data, f->data, f->size) != 0;
         }
         for (k = 0; status == LMC_OK && !*wrong && k < f->file.n_tensors; k++) {
             const lmc_tensor *want = &f->file.tensors[k], *tensor = NULL;
             uint64_t from = want->size / 3, part = want->size - from - want->size / 5;
             size_t number = 99999;
-            status = lmc_find_tensor(reader, f->file.path, want->name, &number, &tensor);
+            status = lmc_reader_find_tensor(reader, f->file.path, want->name, &number, &tensor);
             if (status != LMC_OK) break;
             *wrong |= number != i || tensor != &file->tensors[k];
-            status = lmc_read_tensor(reader, number, tensor, from, data, (size_t)part);
+            status = lmc_reader_read_tensor(reader, number, tensor, from, data, (size_t)part);
             if (status == LMC_OK && part)
                 *wrong |= memcmp(data, f->data + want->offset + from, (size_t)part) != 0;
         }
         free(data);
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     return status;
 }
 

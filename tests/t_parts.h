@@ -33,9 +33,9 @@ static inline part make_part(const char *name, const char *dtype, unsigned rank,
     p.shape[0] = rows;
     p.shape[1] = columns;
     p.size = (size_t)((rank > 0 ? rows : 1) * (rank > 1 ? columns : 1)) *
-             lmc_dtype_bits(lmc_find_dtype(dtype)) / 8;
+             lmc_dtype_bits(lmc_dtype_find(dtype)) / 8;
     p.data = allocate(p.size);
-    t_fill(p.data, p.size, kind, lmc_find_dtype(dtype), seed);
+    t_fill(p.data, p.size, kind, lmc_dtype_find(dtype), seed);
     return p;
 }
 
@@ -44,7 +44,7 @@ static inline part change(const part *old, enum t_base how, uint64_t seed)
 {
     part p = *old;
     p.data = allocate(p.size);
-    t_fill_base(p.data, old->data, p.size, how, T_GAUSS, lmc_find_dtype(p.dtype), seed);
+    t_fill_base(p.data, old->data, p.size, how, T_GAUSS, lmc_dtype_find(p.dtype), seed);
     return p;
 }
 
@@ -143,7 +143,7 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
                 (lmc_tensor *)t_copy(f->file.tensors, f->file.n_tensors * sizeof(lmc_tensor));
             for (k = 0; k < file->n_tensors; k++) l->tensors[i][k].twin = NULL;
         }
-        CHECK_STATUS(lmc_identify_file(file, l->tensors[i], &stream, parallel, NULL), LMC_OK);
+        CHECK_STATUS(lmc_file_identify(file, l->tensors[i], &stream, parallel, NULL), LMC_OK);
         CHECK(file->crc == t_crc32c(0, f->data, f->size));
         for (k = 0; k < file->n_tensors; k++) {
             const lmc_tensor *t = &file->tensors[k];
@@ -176,7 +176,7 @@ static inline lmc_reader *open_with(t_memory *memory, const lmc_reader_options *
     source.read_at = t_read_at;
     source.user = memory;
     source.size = memory->size;
-    CHECK_STATUS(lmc_open_reader(&reader, &source, options), LMC_OK);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, options), LMC_OK);
     return reader;
 }
 

@@ -16,7 +16,7 @@ static lmc_source source_of(lmc_memory *memory, const void *data, size_t size)
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)data;
     memory->size = size;
-    return lmc_make_memory_source(memory);
+    return lmc_memory_source(memory);
 }
 
 /* Into exactly size bytes that end at a page no one may touch. */
@@ -201,10 +201,10 @@ static void test_files(void)
     CHECK(memcmp(g_dst, g_enc + size - 4, 4) == 0);
     CHECK_STATUS(source.read_at(source.user, size - 4, g_dst, 5), LMC_ERR_READ);
     CHECK_STATUS(source.read_at(source.user, UINT64_MAX, g_dst, 1), LMC_ERR_READ);
-    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
-    CHECK_STATUS(lmc_read_file(reader, 0, 777, g_dst, 999), LMC_OK);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 777, g_dst, 999), LMC_OK);
     CHECK(memcmp(g_dst, g_src + 777, 999) == 0);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     fclose(file);
     CHECK_STATUS(lmc_stdio_source(NULL, stdin), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_stdio_source(&source, NULL), LMC_ERR_ARGUMENT);
@@ -315,24 +315,25 @@ static void test_arrays(void)
         arrays[k].shape = shape;
         arrays[k].data = g_src + 20000 * k;
     }
-    sink = lmc_make_memory_sink(&memory);
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
-    CHECK_STATUS(lmc_write_arrays(writer, "", arrays, 3, "{\"format\":\"pt\"}"), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
-    source = lmc_make_memory_source(&memory);
-    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+    sink = lmc_memory_sink(&memory);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "", arrays, 3, "{\"format\":\"pt\"}"), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+    source = lmc_memory_source(&memory);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
     for (k = 0; k < 3; k++) {
         const size_t size = k == 0 ? 6000 : k == 1 ? 12000 : 4;
-        CHECK_STATUS(lmc_find_tensor(reader, NULL, arrays[k].name, &number, &tensor), LMC_OK);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, arrays[k].name, &number, &tensor),
+                     LMC_OK);
         CHECK(number == 0 && tensor->size == size && tensor->rank == arrays[k].rank);
-        CHECK_STATUS(lmc_read_tensor(reader, 0, tensor, 0, g_dst, size), LMC_OK);
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, tensor, 0, g_dst, size), LMC_OK);
         CHECK(memcmp(g_dst, g_src + 20000 * k, size) == 0);
     }
-    CHECK_STATUS(lmc_read_file(reader, 0, 0, g_dst, 300), LMC_OK);
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, g_dst, 300), LMC_OK);
     CHECK(memcmp(g_dst + 8, "{\"__metadata__\":{\"format\":\"pt\"},\"a\\\"\\\\", 38) == 0);
-    lmc_free_reader(reader);
-    lmc_free_memory(&memory);
+    lmc_reader_free(reader);
+    lmc_memory_free(&memory);
     for (k = 0; k < 7; k++) {
         lmc_array bad[2];
         memcpy(bad, arrays, sizeof bad);
@@ -346,13 +347,13 @@ static void test_arrays(void)
         default: bad[0].name = NULL; break;
         }
         t_note("bad arrays %lu", (unsigned long)k);
-        sink = lmc_make_memory_sink(&memory);
-        CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
-        CHECK_STATUS(lmc_write_arrays(writer, "", bad, 2, NULL), LMC_ERR_ARGUMENT);
-        lmc_free_writer(writer);
-        lmc_free_memory(&memory);
+        sink = lmc_memory_sink(&memory);
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+        CHECK_STATUS(lmc_writer_add_arrays(writer, "", bad, 2, NULL), LMC_ERR_ARGUMENT);
+        lmc_writer_free(writer);
+        lmc_memory_free(&memory);
     }
-    CHECK_STATUS(lmc_write_arrays(NULL, "", arrays, 2, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_add_arrays(NULL, "", arrays, 2, NULL), LMC_ERR_ARGUMENT);
 }
 
 /* -- progress, and errors of the caller's own -- */
@@ -382,7 +383,7 @@ static enum lmc_status discard(void *user, const void *data, size_t size)
 static enum lmc_status write_big(lmc_memory *out, progress *p, const uint8_t *data, size_t size)
 {
     lmc_writer_options options = LMC_DEFAULTS;
-    lmc_sink sink = lmc_make_memory_sink(out);
+    lmc_sink sink = lmc_memory_sink(out);
     lmc_writer *writer = NULL;
     lmc_file file;
     enum lmc_status status;
@@ -391,13 +392,13 @@ static enum lmc_status write_big(lmc_memory *out, progress *p, const uint8_t *da
     file.size = size;
     options.progress = on_progress;
     options.user = p;
-    status = lmc_open_writer(&writer, &sink, &options);
-    if (status == LMC_OK) status = lmc_begin_file(writer, &file, LMC_BF16);
-    if (status == LMC_OK) status = lmc_write_bytes(writer, data, size);
-    if (status == LMC_OK) status = lmc_end_file(writer);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
-    if (status != LMC_OK) CHECK_STATUS(lmc_finish_writer(writer), status); /* it stays */
-    lmc_free_writer(writer);
+    status = lmc_writer_open(&writer, &sink, &options);
+    if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_BF16);
+    if (status == LMC_OK) status = lmc_writer_write(writer, data, size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    if (status != LMC_OK) CHECK_STATUS(lmc_writer_finish(writer), status); /* it stays */
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -426,7 +427,7 @@ static void test_progress(void)
         p.with = i % 2 ? LMC_ERR_CANCELLED : LMC_ERR_NOT_FOUND;
         CHECK_STATUS(write_big(&half, &p, data, size), p.with);
         CHECK(p.calls == i);
-        lmc_free_memory(&half);
+        lmc_memory_free(&half);
     }
     options.progress = on_progress;
     for (i = 0; i <= n_calls; i++) {
@@ -435,22 +436,22 @@ static void test_progress(void)
         p.with = LMC_ERR_CANCELLED;
         options.user = &p;
         memory.position = 0;
-        stream = lmc_make_memory_stream(&memory);
+        stream = lmc_memory_stream(&memory);
         if (i == 0) {
-            CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_OK);
             CHECK(p.done == size && p.calls >= 3);
             n_calls = p.calls;
-        } else CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_CANCELLED);
+        } else CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CANCELLED);
     }
     /* what a callback returns is what the caller gets */
     options.progress = NULL;
     options.write = discard;
     options.user = &own;
     memory.position = 0;
-    stream = lmc_make_memory_stream(&memory);
-    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
+    stream = lmc_memory_stream(&memory);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
     CHECK(strcmp(lmc_status_name(LMC_ERR_CANCELLED), "LMC_ERR_CANCELLED") == 0);
-    lmc_free_memory(&memory);
+    lmc_memory_free(&memory);
     free(data);
 }
 
@@ -480,26 +481,26 @@ static void test_copy(void)
     t_add_file(&model, "c", g_src, SIZE);
     CHECK_STATUS(t_write_model(&model, &first, NULL, 0, NULL), LMC_OK);
     source = source_of(&memory, first.data, first.size);
-    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
-    sink = lmc_make_memory_sink(&out);
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    sink = lmc_memory_sink(&out);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
     for (i = 0; i < 3; i++) CHECK_STATUS(lmc_writer_copy_file(writer, reader, i), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
     second.data = out.data;
     second.size = out.size;
     CHECK_STATUS(t_read_model(&model, &second, NULL, &wrong), LMC_OK);
     CHECK(!wrong);
     out.size = 0;
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
     CHECK_STATUS(lmc_writer_copy_file(writer, reader, 3), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_writer_copy_file(writer, NULL, 0), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_writer_copy_file(NULL, reader, 0), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), LMC_OK);
     CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), LMC_ERR_ARGUMENT); /* a path twice */
-    lmc_free_writer(writer);
-    lmc_free_reader(reader);
-    lmc_free_memory(&out);
+    lmc_writer_free(writer);
+    lmc_reader_free(reader);
+    lmc_memory_free(&out);
     free(first.data);
 }
 

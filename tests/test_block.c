@@ -12,8 +12,8 @@ static enum lmc_level g_level; /* of all encoding */
 static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
                          lmc_position position)
 {
-    size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n),
-           bound = lmc_bound_block(size);
+    size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_block_workspace_size(n),
+           bound = lmc_block_bound(size);
     size_t enc_size = 0, dst_size = 0;
     uint8_t *ws = t_tail(&g_ws, ws_size), *enc = t_tail(&g_enc, bound), *dst;
     uint32_t crc = t_crc32c(0, src, size);
@@ -21,7 +21,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
 
     CHECK(bound == size + LMC_BLOCK_HEADER_SIZE);
     memset(ws, 0xA5, ws_size);
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, NULL, dtype, g_level,
+    if (!CHECK_STATUS(lmc_block_encode(enc, bound, &enc_size, src, size, NULL, dtype, g_level,
                                        position, ws, ws_size),
                       LMC_OK))
         return 0;
@@ -31,7 +31,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
     memmove(t_tail(&g_enc, enc_size), enc, enc_size); /* now it ends at the guard */
     enc = t_tail(&g_enc, enc_size);
     memset(&info, 0, sizeof info);
-    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(enc, enc_size, position, &info), LMC_OK);
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc);
     CHECK((size_t)info.n * info.width == size);
     CHECK(dtype == LMC_AUTO || info.width == lmc_dtype_width(dtype));
@@ -42,7 +42,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
     memset(dst, 0x5A, size);
     memset(ws, 0x5A, ws_size);
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
+        lmc_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
@@ -52,8 +52,8 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
  * end of g_enc. */
 static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_position position)
 {
-    size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n), cap, got = 12345,
-           step;
+    size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_block_workspace_size(n), cap,
+           got = 12345, step;
     size_t enc_size = round_trip(src, size, dtype, position);
     uint8_t *enc = t_tail(&g_enc, enc_size), *ws = t_tail(&g_ws, ws_size),
             *dst = t_tail(&g_dst, size), *copy;
@@ -64,29 +64,29 @@ static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_pos
     copy = (uint8_t *)t_copy(enc, enc_size);
 
     /* the workspace, one byte short */
-    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
-    n = lmc_workspace_size(info.n) - 1; /* AUTO may have found wider, hence fewer elements */
+    CHECK_STATUS(lmc_block_parse(enc, enc_size, position, &info), LMC_OK);
+    n = lmc_block_workspace_size(info.n) - 1; /* AUTO may have found wider, hence fewer elements */
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, position, t_tail(&g_ws, n), n),
+        lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, position, t_tail(&g_ws, n), n),
         LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, NULL, dtype, g_level,
+    CHECK_STATUS(lmc_block_encode(g_dst.data, g_dst.cap, &got, src, size, NULL, dtype, g_level,
                                   position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     /* the output */
-    CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, NULL, 0,
+    CHECK_STATUS(lmc_block_decode(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, NULL, 0,
                                   position, ws, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
     step = t_brief ? enc_size / 13 + 1 : enc_size > 700 ? enc_size / 97 : 1;
     for (cap = 0; cap < enc_size; cap += step)
-        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype,
+        CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype,
                                       g_level, position, ws, ws_size),
                      LMC_ERR_DST_TOO_SMALL);
     cap = enc_size - 1;
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level,
+    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level,
                                   position, ws, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
     CHECK(got == 12345); /* output parameters are set only on success */
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, NULL, dtype,
+    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, NULL, dtype,
                                   g_level, position, ws, ws_size),
                  LMC_OK);
     /* the same bytes as with more room */
@@ -94,31 +94,31 @@ static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_pos
 
     /* the position */
     other.block++;
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
                  LMC_ERR_CHECKSUM);
-    CHECK_STATUS(lmc_read_block_info(enc, enc_size, other, &info), LMC_ERR_CHECKSUM);
+    CHECK_STATUS(lmc_block_parse(enc, enc_size, other, &info), LMC_ERR_CHECKSUM);
     other = position;
     other.run ^= 0x80000000u;
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
                  LMC_ERR_CHECKSUM);
 
     /* the input, one byte short or long */
     memmove(enc + 1, enc, enc_size - 1);
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &got, enc + 1, enc_size - 1, NULL, 0, position, ws, ws_size),
+        lmc_block_decode(dst, size, &got, enc + 1, enc_size - 1, NULL, 0, position, ws, ws_size),
         LMC_ERR_TRUNCATED);
     memcpy(enc - 1, copy, enc_size);
     enc[enc_size - 1] = 0;
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &got, enc - 1, enc_size + 1, NULL, 0, position, ws, ws_size),
+        lmc_block_decode(dst, size, &got, enc - 1, enc_size + 1, NULL, 0, position, ws, ws_size),
         LMC_ERR_CORRUPT);
     memcpy(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), copy, LMC_BLOCK_HEADER_SIZE);
-    CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), LMC_BLOCK_HEADER_SIZE,
-                                     position, &info),
+    CHECK_STATUS(lmc_block_parse(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), LMC_BLOCK_HEADER_SIZE,
+                                 position, &info),
                  LMC_OK);
     CHECK(info.encoded_size == enc_size);
     memcpy(t_tail(&g_enc, 19), copy, 19);
-    CHECK_STATUS(lmc_read_block_info(t_tail(&g_enc, 19), 19, position, &info), LMC_ERR_TRUNCATED);
+    CHECK_STATUS(lmc_block_parse(t_tail(&g_enc, 19), 19, position, &info), LMC_ERR_TRUNCATED);
     free(copy);
 }
 
@@ -389,7 +389,7 @@ static void repair(uint8_t *block)
 /* A block of n bytes, all of them `value`, of this payload; what decoding it says. */
 static enum lmc_status decode_bytes(const uint8_t *payload, size_t size, size_t n, int value)
 {
-    const size_t ws_size = lmc_workspace_size(n);
+    const size_t ws_size = lmc_block_workspace_size(n);
     uint8_t *const block = t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE + size), *const content =
                                                                              t_tail(&g_src, n);
     size_t got;
@@ -402,7 +402,7 @@ static enum lmc_status decode_bytes(const uint8_t *payload, size_t size, size_t 
     t_store32(block + 12, t_crc32c(0, content, n));
     repair(block);
     memcpy(block + LMC_BLOCK_HEADER_SIZE, payload, size);
-    return lmc_decode_block(t_tail(&g_dst, n), n, &got, block, LMC_BLOCK_HEADER_SIZE + size, NULL,
+    return lmc_block_decode(t_tail(&g_dst, n), n, &got, block, LMC_BLOCK_HEADER_SIZE + size, NULL,
                             0, origin, t_tail(&g_ws, ws_size), ws_size);
 }
 
@@ -478,77 +478,76 @@ static void test_headers(void)
         t_store32(block + 8, cases[i].size);
         repair(block);
         t_note("header %lu", (unsigned long)i);
-        CHECK_STATUS(lmc_read_block_info(block, LMC_BLOCK_HEADER_SIZE, origin, &info),
-                     cases[i].status);
+        CHECK_STATUS(lmc_block_parse(block, LMC_BLOCK_HEADER_SIZE, origin, &info), cases[i].status);
     }
 }
 
 static void test_arguments(void)
 {
     uint8_t src[64] = {1, 2, 3}, dst[128], enc[128];
-    size_t ws_size = lmc_workspace_size(64), got = 77, enc_size = 0;
+    size_t ws_size = lmc_block_workspace_size(64), got = 77, enc_size = 0;
     uint8_t *ws = t_tail(&g_ws, ws_size), *big = g_src.data;
     lmc_block_info info;
     t_note("arguments");
-    CHECK_STATUS(lmc_encode_block(enc, 128, &enc_size, src, 64, NULL, LMC_BF16, g_level, origin, ws,
+    CHECK_STATUS(lmc_block_encode(enc, 128, &enc_size, src, 64, NULL, LMC_BF16, g_level, origin, ws,
                                   ws_size),
                  LMC_OK);
     CHECK_STATUS(
-        lmc_encode_block(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        lmc_block_encode(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        lmc_block_encode(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        lmc_block_encode(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        lmc_block_encode(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        lmc_block_encode(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, origin, ws, ws_size),
+        lmc_block_encode(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, origin, ws, ws_size),
+        lmc_block_encode(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, (enum lmc_dtype)LMC_DTYPE_COUNT,
+    CHECK_STATUS(lmc_block_encode(dst, 128, &got, src, 64, NULL, (enum lmc_dtype)LMC_DTYPE_COUNT,
                                   g_level, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)2,
+    CHECK_STATUS(lmc_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)2,
                                   origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(big, g_src.cap, &got, big,
+    CHECK_STATUS(lmc_block_encode(big, g_src.cap, &got, big,
                                   ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, NULL, LMC_BF16, g_level,
                                   origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_encode_block(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, NULL, ws_size),
+        lmc_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, NULL, ws_size),
         LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_block(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, 0),
+    CHECK_STATUS(lmc_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, 0),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_decode_block(NULL, 64, &got, enc, enc_size, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(NULL, 64, &got, enc, enc_size, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, NULL, enc, enc_size, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, 64, NULL, enc, enc_size, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, &got, NULL, enc_size, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, 64, &got, NULL, enc_size, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, enc_size, NULL, 0, origin, NULL, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, 64, &got, enc, enc_size, NULL, 0, origin, NULL, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_block(dst, 64, &got, enc, 0, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, 64, &got, enc, 0, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_TRUNCATED);
-    CHECK_STATUS(lmc_read_block_info(NULL, LMC_BLOCK_HEADER_SIZE, origin, &info), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_read_block_info(enc, LMC_BLOCK_HEADER_SIZE, origin, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_block_parse(NULL, LMC_BLOCK_HEADER_SIZE, origin, &info), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_block_parse(enc, LMC_BLOCK_HEADER_SIZE, origin, NULL), LMC_ERR_ARGUMENT);
     CHECK(got == 77);
-    CHECK(lmc_workspace_size(0) == 0 &&
-          lmc_workspace_size((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) == 0 &&
-          lmc_workspace_size(SIZE_MAX) == 0);
-    CHECK(lmc_workspace_size(1) > 0 &&
-          lmc_workspace_size(1) <= lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
-    CHECK(lmc_bound_block(SIZE_MAX) == SIZE_MAX && lmc_bound_block(SIZE_MAX - 23) == SIZE_MAX &&
-          lmc_bound_block(0) == 24);
+    CHECK(lmc_block_workspace_size(0) == 0 &&
+          lmc_block_workspace_size((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) == 0 &&
+          lmc_block_workspace_size(SIZE_MAX) == 0);
+    CHECK(lmc_block_workspace_size(1) > 0 &&
+          lmc_block_workspace_size(1) <= lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    CHECK(lmc_block_bound(SIZE_MAX) == SIZE_MAX && lmc_block_bound(SIZE_MAX - 23) == SIZE_MAX &&
+          lmc_block_bound(0) == 24);
 }
 
 /* By number. */
@@ -578,13 +577,13 @@ static void test_tools(void)
     for (i = 0; i < LMC_DTYPE_COUNT; i++) {
         enum lmc_dtype dtype = (enum lmc_dtype)i;
         CHECK(strcmp(lmc_dtype_name(dtype), dtype_names[i]) == 0);
-        CHECK(lmc_find_dtype(dtype_names[i]) == dtype);
+        CHECK(lmc_dtype_find(dtype_names[i]) == dtype);
         CHECK(lmc_dtype_bits(dtype) == dtype_bits[i] && lmc_dtype_width(dtype) == dtype_widths[i]);
     }
     CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL);
-    CHECK(lmc_find_dtype("bf16") == LMC_AUTO && lmc_find_dtype("") == LMC_AUTO &&
-          lmc_find_dtype("BF16 ") == LMC_AUTO && lmc_find_dtype("F8_E4M3FN") == LMC_AUTO &&
-          lmc_find_dtype("F") == LMC_AUTO);
+    CHECK(lmc_dtype_find("bf16") == LMC_AUTO && lmc_dtype_find("") == LMC_AUTO &&
+          lmc_dtype_find("BF16 ") == LMC_AUTO && lmc_dtype_find("F8_E4M3FN") == LMC_AUTO &&
+          lmc_dtype_find("F") == LMC_AUTO);
     for (i = 0; i < 64; i++) {
         const char *name = lmc_status_name((enum lmc_status)i),
                    *text = lmc_status_text((enum lmc_status)i);
@@ -608,18 +607,18 @@ static void test_tools(void)
                          data + i % 13 + (i > 4987 ? 4987 : i), i > 4987 ? 0 : 4987 - i) == want);
         CHECK(lmc_crc32c(0, data, i) == t_crc32c(0, data, i));
     }
-    CHECK(lmc_has_tier(LMC_TIER_SCALAR) == 1);
+    CHECK(lmc_tier_is_available(LMC_TIER_SCALAR) == 1);
     CHECK(strcmp(lmc_tier_name(LMC_TIER_SCALAR), "scalar") == 0 &&
           strcmp(lmc_tier_name(LMC_TIER_NEON), "neon") == 0);
     CHECK(strcmp(lmc_tier_name(LMC_TIER_AVX2), "avx2") == 0 &&
           strcmp(lmc_tier_name(LMC_TIER_AVX512), "avx512") == 0);
     {
-        enum lmc_tier tier = lmc_get_tier();
-        CHECK(lmc_has_tier(tier) == 1);
-        lmc_limit_tier(LMC_TIER_SCALAR);
-        CHECK(lmc_get_tier() == LMC_TIER_SCALAR);
-        lmc_limit_tier(tier);
-        CHECK(lmc_get_tier() == tier);
+        enum lmc_tier tier = lmc_tier_current();
+        CHECK(lmc_tier_is_available(tier) == 1);
+        lmc_tier_limit(LMC_TIER_SCALAR);
+        CHECK(lmc_tier_current() == LMC_TIER_SCALAR);
+        lmc_tier_limit(tier);
+        CHECK(lmc_tier_current() == tier);
     }
 }
 
@@ -629,7 +628,7 @@ int main(int argc, char **argv)
     g_src = t_new_guard((size_t)8 << 20);
     g_enc = t_new_guard(((size_t)8 << 20) + 64);
     g_dst = t_new_guard(((size_t)8 << 20) + 64);
-    g_ws = t_new_guard(lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    g_ws = t_new_guard(lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
     test_tools();
     test_arguments();
     for (g_level = LMC_LEVEL_DEFAULT;; g_level = LMC_LEVEL_MAX) {

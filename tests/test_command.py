@@ -2237,7 +2237,7 @@ class Failures(Case):
         for name, value in figures.items():
             self.assertLess(value, bound, name)
         for name, value in deltas.items():
-            self.assertLess(value, bound + 20 if name != "diff" else 2 * bound, name)
+            self.assertLess(value, bound + 40 if name != "diff" else 2 * bound, name)  # blocks of 4 MiB where little has changed
 
     def test_memory(self):
         if SANITIZED:

@@ -180,10 +180,10 @@ static enum lmc_status try_block(const uint8_t *enc, size_t enc_size, const uint
     uint8_t *dst;
     enum lmc_status status, info_status;
     memset(&info, 0, sizeof info);
-    info_status = lmc_read_block_info(enc, enc_size, origin, &info);
+    info_status = lmc_block_parse(enc, enc_size, origin, &info);
     if (info_status == LMC_OK && info.size <= g_dst.cap) cap = info.size;
     dst = t_tail(&g_dst, cap);
-    status = lmc_decode_block(dst, cap, &got, enc, enc_size, base, base ? size : 0, origin,
+    status = lmc_block_decode(dst, cap, &got, enc, enc_size, base, base ? size : 0, origin,
                               g_ws.data, g_ws.cap);
     CHECK(status == LMC_OK || (status >= LMC_ERR_UNSUPPORTED && status <= LMC_ERR_BASE_WRONG) ||
           status == LMC_ERR_DST_TOO_SMALL);
@@ -234,14 +234,14 @@ static void test_blocks(long rounds)
         for (i = 0; base && i < cases[c].n; i += (size_t)cases[c].distance)
             data[i * lmc_dtype_width(cases[c].dtype)] ^= (uint8_t)(i % 7);
         t_note("block %lu", (unsigned long)c);
-        if (!CHECK_STATUS(lmc_encode_block(enc, sizeof enc, &enc_size, data, size, base,
+        if (!CHECK_STATUS(lmc_block_encode(enc, sizeof enc, &enc_size, data, size, base,
                                            cases[c].dtype, cases[c].level, origin, g_ws.data,
                                            g_ws.cap),
                           LMC_OK))
             continue;
         if (base) {
             lmc_block_info info;
-            CHECK_STATUS(lmc_read_block_info(enc, enc_size, origin, &info), LMC_OK);
+            CHECK_STATUS(lmc_block_parse(enc, enc_size, origin, &info), LMC_OK);
             CHECK(info.has_prediction && info.base_crc == t_crc32c(0, base, size));
             CHECK_STATUS(try_block(enc, enc_size, data, NULL, size), LMC_ERR_BASE_MISSING);
             for (k = 0; k < 8 * size; k += t_quick ? 3001 : 331) { /* a base changed by one bit */
@@ -307,7 +307,7 @@ static void test_blocks(long rounds)
                 for (i = 0; i < 4; i++) bad[8 + i] = (uint8_t)(payload >> 8 * i);
                 repair_header(bad);
             }
-            if (lmc_read_block_info(bad, new_size, origin, &info) == LMC_OK &&
+            if (lmc_block_parse(bad, new_size, origin, &info) == LMC_OK &&
                 info.encoded_size == new_size) {
                 enum lmc_status status = try_block(bad, new_size, data, base, size);
                 reached++; /* the header passed: the payload was decoded */
@@ -331,7 +331,7 @@ int main(int argc, char **argv)
     g_enc = t_new_guard((1 << 16) + 64);
     g_dst = t_new_guard((size_t)8 << 20);
     g_file = t_new_guard(1 << 16);
-    g_ws = t_new_guard(lmc_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
+    g_ws = t_new_guard(lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS));
     test_blocks(t_quick ? 300 : t_long ? 1000000 : 10000);
     test_snapshots();
     test_noise();

@@ -28,18 +28,18 @@ static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, siz
     uint64_t state = size;
     size_t got = 4321, i;
     memset(dst, 0x6E, size);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size),
                  LMC_ERR_BASE_MISSING);
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size),
+        lmc_block_decode(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size),
         LMC_ERR_BASE_MISSING);
-    CHECK_STATUS(lmc_decode_block(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size),
+    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size),
                  LMC_ERR_BASE_WRONG);
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size),
+        lmc_block_decode(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size),
         LMC_ERR_BASE_WRONG);
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size),
+        lmc_block_decode(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size),
         LMC_ERR_BASE_WRONG);
     for (i = 0; i < 4; i++) { /* the first byte, the last, two others */
         const size_t at = i == 0 ? 0 : i == 1 ? size - 1 : t_below(&state, size);
@@ -47,7 +47,7 @@ static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, siz
         if (i > 1 && size > 100000) break;
         base[at] ^= bit;
         CHECK_STATUS(
-            lmc_decode_block(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size),
+            lmc_block_decode(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size),
             LMC_ERR_BASE_WRONG);
         base[at] ^= bit;
     }
@@ -59,18 +59,18 @@ static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, siz
 static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype,
                          lmc_position position)
 {
-    const size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_workspace_size(n),
-                 bound = lmc_bound_block(size);
+    const size_t n = size / lmc_dtype_width(dtype), ws_size = lmc_block_workspace_size(n),
+                 bound = lmc_block_bound(size);
     const uint32_t crc = t_crc32c(0, src, size), base_crc = t_crc32c(0, base, size);
     uint8_t *ws = t_tail(&g_ws, ws_size), *enc = t_tail(&g_enc, bound), *dst;
     size_t enc_size = 0, direct_size = 0, dst_size = 0;
     lmc_block_info info;
 
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &direct_size, src, size, NULL, dtype, g_level,
+    if (!CHECK_STATUS(lmc_block_encode(enc, bound, &direct_size, src, size, NULL, dtype, g_level,
                                        position, ws, ws_size),
                       LMC_OK))
         return 0;
-    if (!CHECK_STATUS(lmc_encode_block(enc, bound, &enc_size, src, size, base, dtype, g_level,
+    if (!CHECK_STATUS(lmc_block_encode(enc, bound, &enc_size, src, size, base, dtype, g_level,
                                        position, ws, ws_size),
                       LMC_OK))
         return 0;
@@ -81,7 +81,7 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     enc = t_tail(&g_enc, enc_size);
 
     memset(&info, 0, sizeof info);
-    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(enc, enc_size, position, &info), LMC_OK);
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc &&
           (size_t)info.n * info.width == size);
     CHECK(info.base_crc == (info.has_prediction ? base_crc : 0) &&
@@ -91,21 +91,21 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     dst = t_tail(&g_dst, size);
     memset(dst, 0x5A, size);
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size),
+        lmc_block_decode(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size),
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0 && t_crc32c(0, base, size) == base_crc);
     if (info.has_prediction) {
         refuse_bases(enc, enc_size, base, size, position, ws, ws_size);
     } else {
         CHECK_STATUS(
-            lmc_decode_block(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
+            lmc_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
             LMC_OK);
         CHECK(memcmp(dst, src, size) == 0);
     }
     memcpy(dst, base, size);
     dst_size = 0;
     CHECK_STATUS(
-        lmc_decode_block(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size),
+        lmc_block_decode(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size),
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
@@ -117,7 +117,7 @@ static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype
                   lmc_position position)
 {
     const size_t enc_size = round_trip(src, base, size, dtype, position);
-    const size_t ws_size = lmc_workspace_size(size / lmc_dtype_width(dtype)),
+    const size_t ws_size = lmc_block_workspace_size(size / lmc_dtype_width(dtype)),
                  step = enc_size / 11 + 1;
     uint8_t *const enc = t_tail(&g_enc, enc_size), *const ws = t_tail(&g_ws, ws_size);
     uint8_t *const odd_src = g_src.data + 1, *const odd_base = g_base.data + 3,
@@ -127,38 +127,38 @@ static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype
     if (enc_size == 0) return; /* has been counted */
     for (cap = 0; cap < enc_size;
          cap += cap + step >= enc_size && cap + 1 < enc_size ? enc_size - 1 - cap : step)
-        CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype,
+        CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype,
                                       g_level, position, ws, ws_size),
                      LMC_ERR_DST_TOO_SMALL);
-    CHECK_STATUS(lmc_encode_block(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level,
+    CHECK_STATUS(lmc_block_encode(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level,
                                   position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     CHECK(got == 12345);
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype,
+    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype,
                                   g_level, position, ws, ws_size),
                  LMC_OK);
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
-    CHECK_STATUS(lmc_encode_block(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size,
+    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size,
                                   base, dtype, g_level, position, g_ws.data, g_ws.cap),
                  LMC_OK);
     /* a larger workspace changes nothing */
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size + 999), enc, enc_size) == 0);
-    CHECK_STATUS(lmc_read_block_info(enc, enc_size, position, &info), LMC_OK);
-    cap = lmc_workspace_size(info.n) - 1;
-    CHECK_STATUS(lmc_decode_block(g_dst.data, size, &got, enc, enc_size, base, size, position,
+    CHECK_STATUS(lmc_block_parse(enc, enc_size, position, &info), LMC_OK);
+    cap = lmc_block_workspace_size(info.n) - 1;
+    CHECK_STATUS(lmc_block_decode(g_dst.data, size, &got, enc, enc_size, base, size, position,
                                   t_tail(&g_ws, cap), cap),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_decode_block(g_dst.data, size - 1, &got, enc, enc_size, base, size, position,
+    CHECK_STATUS(lmc_block_decode(g_dst.data, size - 1, &got, enc, enc_size, base, size, position,
                                   ws, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
     /* no alignment: everything at odd addresses */
     memmove(odd_src, src, size);
     memmove(odd_base, base, size);
-    CHECK_STATUS(lmc_encode_block(odd_enc, lmc_bound_block(size), &got, odd_src, size, odd_base,
+    CHECK_STATUS(lmc_block_encode(odd_enc, lmc_block_bound(size), &got, odd_src, size, odd_base,
                                   dtype, g_level, position, g_ws.data + 7, ws_size),
                  LMC_OK);
     CHECK(got == enc_size && memcmp(odd_enc, t_tail(&g_enc, enc_size), enc_size) == 0);
-    CHECK_STATUS(lmc_decode_block(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position,
+    CHECK_STATUS(lmc_block_decode(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position,
                                   g_ws.data + 9, ws_size),
                  LMC_OK);
     CHECK(got == size && memcmp(odd_dst, odd_src, size) == 0);
@@ -311,7 +311,7 @@ static void test_two_classes(void)
         t_store16(g_src.data + 2 * i,
                   exponent << 7 | (exponent < 108 ? (uint32_t)t_below(&seed, 128) : mantissa));
     }
-    CHECK_STATUS(lmc_encode_block(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data,
+    CHECK_STATUS(lmc_block_encode(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data,
                                   LMC_BF16, g_level, origin, g_ws.data, g_ws.cap),
                  LMC_OK);
     if (getenv("LMC_TEST_VERBOSE")) printf("two classes: %lu\n", (unsigned long)got);
@@ -333,13 +333,13 @@ static void test_missing_base(void)
     for (k = 0; k < size; k += 100) g_src.data[k] ^= 1;
     options.prediction = g_base.data;
     options.prediction_size = size;
-    CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, g_src.data, size, &options,
+    CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &enc_size, g_src.data, size, &options,
                                    g_ws.data, ws_size),
                  LMC_OK);
     CHECK(enc_size < size / 10);
     options.prediction = NULL;
     options.prediction_size = 0;
-    CHECK_STATUS(lmc_decode_tensor(g_dst.data, 0, size, g_enc.data, enc_size, size, &options,
+    CHECK_STATUS(lmc_tensor_decode(g_dst.data, 0, size, g_enc.data, enc_size, size, &options,
                                    g_ws.data, lmc_tensor_workspace_size(&options)),
                  LMC_ERR_BASE_MISSING);
 }
@@ -533,11 +533,11 @@ static void build(built *b, const uint64_t *residuals, const uint8_t *base, uint
 
 static enum lmc_status decode_built(const built *b, const uint8_t *base, size_t *got)
 {
-    const size_t size = b->n * b->width, ws_size = lmc_workspace_size(b->n);
+    const size_t size = b->n * b->width, ws_size = lmc_block_workspace_size(b->n);
     uint8_t *const enc = t_tail(&g_enc, b->size);
     memcpy(enc, b->data, b->size);
     memset(t_tail(&g_dst, size), 0x44, size);
-    return lmc_decode_block(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0,
+    return lmc_block_decode(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0,
                             origin, t_tail(&g_ws, ws_size), ws_size);
 }
 
@@ -655,9 +655,9 @@ static void test_built(void)
         if (!CHECK_STATUS(decode_built(&b, b.prediction ? base : NULL, &got), LMC_OK)) continue;
         CHECK(got == size && memcmp(t_tail(&g_dst, size), src, size) == 0);
         { /* in place */
-            const size_t ws_size = lmc_workspace_size(b.n);
+            const size_t ws_size = lmc_block_workspace_size(b.n);
             memcpy(t_tail(&g_dst, size), base, size);
-            CHECK_STATUS(lmc_decode_block(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size),
+            CHECK_STATUS(lmc_block_decode(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size),
                                           b.size, t_tail(&g_dst, size), size, origin,
                                           t_tail(&g_ws, ws_size), ws_size),
                          LMC_OK);
@@ -722,7 +722,7 @@ static enum lmc_status decode_range(uint64_t offset, size_t size, const uint8_t 
 {
     const size_t ws_size = lmc_tensor_workspace_size(options);
     memset(t_tail(&g_dst, size), 0x33, size);
-    return lmc_decode_tensor(t_tail(&g_dst, size), offset, size, enc, enc_size, total, options,
+    return lmc_tensor_decode(t_tail(&g_dst, size), offset, size, enc, enc_size, total, options,
                              t_tail(&g_ws, ws_size), ws_size);
 }
 
@@ -742,7 +742,7 @@ static void test_tensors(void)
                 lmc_tensor_options options = options_of(dtypes[d], k % 2 ? 14 : 0, base, size),
                                    plain;
                 const size_t ws_size = lmc_tensor_workspace_size(&options);
-                const uint64_t bound = lmc_bound_tensor(size, &options);
+                const uint64_t bound = lmc_tensor_bound(size, &options);
                 size_t enc_size = 99, got = 98, plain_size = 0;
                 uint8_t *enc, *copy;
                 if (t_quick && counts[k] > 70000) continue;
@@ -752,7 +752,7 @@ static void test_tensors(void)
                 t_fill_base(base, src, size, (enum t_base)how, T_GAUSS, dtypes[d], k);
                 CHECK(bound >= size && ws_size > 0);
                 enc = t_tail(&g_enc, (size_t)bound);
-                CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, &options,
+                CHECK_STATUS(lmc_tensor_encode(enc, (size_t)bound, &enc_size, src, size, &options,
                                                t_tail(&g_ws, ws_size), ws_size),
                              LMC_OK);
                 memmove(t_tail(&g_enc, enc_size), enc, enc_size);
@@ -767,24 +767,24 @@ static void test_tensors(void)
                     uint8_t *const dst = t_tail(&g_dst, size);
                     options.parallel = &parallel;
                     if (t_quick && i == 1) continue;
-                    CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, (size_t)bound), (size_t)bound,
+                    CHECK_STATUS(lmc_tensor_encode(t_tail(&g_enc, (size_t)bound), (size_t)bound,
                                                    &got, src, size, &options, g_ws.data, g_ws.cap),
                                  LMC_OK);
                     CHECK(got == enc_size && memcmp(t_tail(&g_enc, (size_t)bound), copy, got) == 0);
                     got = 5;
                     /* no more room than needed */
-                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size, &got, src, size, &options,
+                    CHECK_STATUS(lmc_tensor_encode(g_dst.data, enc_size, &got, src, size, &options,
                                                    g_ws.data, g_ws.cap),
                                  LMC_OK);
                     CHECK(got == enc_size && memcmp(g_dst.data, copy, got) == 0);
                     got = 5;
-                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, enc_size - 1, &got, src, size,
+                    CHECK_STATUS(lmc_tensor_encode(g_dst.data, enc_size - 1, &got, src, size,
                                                    &options, g_ws.data, g_ws.cap),
                                  LMC_ERR_DST_TOO_SMALL);
                     CHECK(got == 5);
                     memcpy(dst, base, size);
                     options.prediction = dst;
-                    CHECK_STATUS(lmc_decode_tensor(dst, 0, size, copy, enc_size, size, &options,
+                    CHECK_STATUS(lmc_tensor_decode(dst, 0, size, copy, enc_size, size, &options,
                                                    g_ws.data, g_ws.cap),
                                  LMC_OK);
                     CHECK(memcmp(dst, src, size) == 0);
@@ -800,7 +800,7 @@ static void test_tensors(void)
                 options.prediction_size = size - 1;
                 CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &options),
                              LMC_ERR_BASE_WRONG);
-                CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &got, src, size, &options,
+                CHECK_STATUS(lmc_tensor_encode(g_dst.data, g_dst.cap, &got, src, size, &options,
                                                g_ws.data, g_ws.cap),
                              LMC_ERR_BASE_WRONG);
                 options.prediction_size = size + 1;
@@ -824,7 +824,7 @@ static void test_tensors(void)
                     plain.log2_block = options.log2_block                             ? 14
                                        : dtypes[d] == LMC_F32 || dtypes[d] == LMC_F64 ? 18
                                                                                       : 20;
-                    CHECK_STATUS(lmc_encode_tensor(g_dst.data, g_dst.cap, &plain_size, src, size,
+                    CHECK_STATUS(lmc_tensor_encode(g_dst.data, g_dst.cap, &plain_size, src, size,
                                                    &plain, g_ws.data, g_ws.cap),
                                  LMC_OK);
                     CHECK(enc_size <= plain_size);
@@ -882,12 +882,12 @@ static void try_conversion(uint32_t v)
         CHECK(0);
     }
     put(in, v, 4);
-    CHECK_STATUS(lmc_convert(out, in, 1, LMC_CONVERT_NONE), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_convert(out, in, 1, (enum lmc_conversion)3), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_convert(NULL, in, 1, LMC_CONVERT_F32_TO_F16), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_F16), LMC_OK);
+    CHECK_STATUS(lmc_conversion_apply(out, in, 1, LMC_CONVERT_NONE), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_conversion_apply(out, in, 1, (enum lmc_conversion)3), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_conversion_apply(NULL, in, 1, LMC_CONVERT_F32_TO_F16), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_conversion_apply(out, in, 1, LMC_CONVERT_F32_TO_F16), LMC_OK);
     if (get(out, 2) != f16) CHECK(get(out, 2) == f16);
-    CHECK_STATUS(lmc_convert(out, in, 1, LMC_CONVERT_F32_TO_BF16), LMC_OK);
+    CHECK_STATUS(lmc_conversion_apply(out, in, 1, LMC_CONVERT_F32_TO_BF16), LMC_OK);
     if (get(out, 2) != bf16) CHECK(get(out, 2) == bf16);
 }
 
@@ -939,7 +939,7 @@ static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed
     size_t i, k, round;
     for (i = 0; i < model->n_files; i++) {
         const t_file *f = &model->files[i];
-        const lmc_file *file = lmc_get_file(reader, i);
+        const lmc_file *file = lmc_reader_get_file(reader, i);
         uint8_t *got = allocate(f->size + 1);
         for (k = 0; k < f->file.n_tensors; k++)
             for (round = 0; round < 4; round++) {
@@ -950,7 +950,7 @@ static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed
                 t_note("range of %s: %lu + %lu of %lu", t->name, (unsigned long)from,
                        (unsigned long)part_size, (unsigned long)size);
                 memset(got, 0x77, part_size + 1);
-                CHECK_STATUS(lmc_read_tensor(reader, i, t, from, got, part_size), LMC_OK);
+                CHECK_STATUS(lmc_reader_read_tensor(reader, i, t, from, got, part_size), LMC_OK);
                 CHECK(memcmp(got, f->data + t->offset + from, part_size) == 0 &&
                       got[part_size] == 0x77);
             }
@@ -960,7 +960,7 @@ static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed
             t_note("range of file %lu: %lu + %lu", (unsigned long)i, (unsigned long)from,
                    (unsigned long)part_size);
             memset(got, 0x77, part_size + 1);
-            CHECK_STATUS(lmc_read_file(reader, i, from, got, part_size), LMC_OK);
+            CHECK_STATUS(lmc_reader_read_file(reader, i, from, got, part_size), LMC_OK);
             CHECK((part_size == 0 || memcmp(got, f->data + from, part_size) == 0) &&
                   got[part_size] == 0x77);
         }
@@ -1021,7 +1021,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 free(again.data);
             }
     memset(id2, 0, 32);
-    if (n_bases) CHECK_STATUS(lmc_identify_base(bases[0], id2, NULL), LMC_OK);
+    if (n_bases) CHECK_STATUS(lmc_base_identify(bases[0], id2, NULL), LMC_OK);
     CHECK_STATUS(lmc_header_parse(out->data, out->size, &header), LMC_OK);
     memcpy(base_id, header.base_identity, 32);
     depth = header.chain_depth;
@@ -1066,7 +1066,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
         t_identity(reader, id2);
         CHECK(memcmp(id, id2, 32) == 0);
         check_ranges(model, reader, log2_block + 5);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
     }
 }
 
@@ -1120,7 +1120,7 @@ static double share_of(const lmc_reader *reader, const char *name)
 {
     const lmc_tensor *t = NULL;
     size_t number = 0;
-    if (!CHECK_STATUS(lmc_find_tensor(reader, NULL, name, &number, &t), LMC_OK)) return 99;
+    if (!CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, name, &number, &t), LMC_OK)) return 99;
     return (double)t_encoded_size(reader, number, t->offset, t->size) / (double)t->size;
 }
 
@@ -1165,21 +1165,21 @@ static void test_snapshots(void)
         as_files = make_loose(&files, &g_old, NULL, 0);
         as_files_too = make_loose(&files_too, &g_old, &parallel, 5000);
         reader = open_memory(&old, NULL, &parallel);
-        as_reader = lmc_make_reader_base(reader);
+        as_reader = lmc_reader_base(reader);
         bases[0] = &as_files;
         bases[1] = &as_reader;
         bases[2] = &as_files_too;
         t_model_identity(&g_old, want);
-        CHECK_STATUS(lmc_identify_base(&as_files, id, NULL), LMC_OK);
+        CHECK_STATUS(lmc_base_identify(&as_files, id, NULL), LMC_OK);
         CHECK(memcmp(id, want, 32) == 0);
-        CHECK_STATUS(lmc_identify_base(&as_reader, id, NULL), LMC_OK);
+        CHECK_STATUS(lmc_base_identify(&as_reader, id, NULL), LMC_OK);
         CHECK(memcmp(id, want, 32) == 0);
         CHECK(as_reader.chain_depth == 0 && as_reader.n_files == g_old.n_files);
         check_model(&g_new, bases, 3, 0, log2_block, level, "delta", &delta);
         t_note("delta of %lu bytes, without a base %lu", (unsigned long)delta.size,
                (unsigned long)plain.size);
         CHECK(delta.size < plain.size * 3 / 4);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         reader = open_memory(&delta, &as_files, NULL);
         t_note("shares: embed %.3f, reshaped %.3f, retyped %.3f, added %.3f",
                share_of(reader, "embed"), share_of(reader, "reshaped"), share_of(reader, "retyped"),
@@ -1187,7 +1187,7 @@ static void test_snapshots(void)
         CHECK(share_of(reader, "reshaped") < 0.3 && share_of(reader, "retyped") > 0.5 &&
               share_of(reader, "added") > 0.5);
         if (i) CHECK(share_of(reader, "embed") < 0.1 && share_of(reader, "layer.0.b") < 0.9);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         t_note("equal to its base");
         check_model(&g_old, bases, 1, 0, log2_block, level, "equal to its base", &same);
         t_note("equal to its base: %lu of %lu bytes", (unsigned long)same.size,
@@ -1235,17 +1235,17 @@ static void test_chain(void)
         sprintf(name, "link %d of a chain", (int)i);
         check_model(&models[i], &base, i > 0, 0, 14, LMC_LEVEL_DEFAULT, name, &out[i]);
         readers[i] = open_memory(&out[i], i ? &bases[i - 1] : NULL, NULL);
-        bases[i] = lmc_make_reader_base(readers[i]);
+        bases[i] = lmc_reader_base(readers[i]);
         CHECK(bases[i].chain_depth == i);
     }
     /* the same with buffers of their own, and with those of the first */
     for (heaps[0].fail_at = heaps[1].fail_at = -1, k = 0; k < 2; k++) {
         t_note("chain, %s", k ? "one lends to all" : "no lender");
         for (i = 0; i < 4; i++) {
-            lmc_free_reader(readers[i]);
+            lmc_reader_free(readers[i]);
             readers[i] = open_link(&out[i], i ? &bases[i - 1] : NULL,
                                    k && i ? readers[i - 1] : NULL, &heaps[k]);
-            bases[i] = lmc_make_reader_base(readers[i]);
+            bases[i] = lmc_reader_base(readers[i]);
         }
         check_ranges(&models[3], readers[3], 99);
         check_ranges(&models[1], readers[1], 98);
@@ -1253,7 +1253,7 @@ static void test_chain(void)
     t_note("memory: %lu, lent %lu", (unsigned long)heaps[0].peak, (unsigned long)heaps[1].peak);
     CHECK(heaps[1].peak < heaps[0].peak * 2 / 3);
     for (i = 4; i-- > 0;) {
-        lmc_free_reader(readers[i]);
+        lmc_reader_free(readers[i]);
         t_free_model(&models[i]);
         free_parts(parts[i], OLD_PARTS);
         free(out[i].data);
@@ -1272,7 +1272,7 @@ static void test_as_base(void)
     make_models(1200);
     check_model(&g_old, NULL, 0, 0, 14, LMC_LEVEL_DEFAULT, "old", &out);
     reader = open_memory(&out, NULL, NULL);
-    base = lmc_make_reader_base(reader);
+    base = lmc_reader_base(reader);
     for (i = 0; i < 12; i++) {
         const size_t at = 777 + i / 4 * 2500;
         CHECK_STATUS(base.read(base.user, i % 2, at, got, sizeof got), LMC_OK);
@@ -1292,7 +1292,7 @@ static void test_as_base(void)
     }
     CHECK_STATUS(base.read(base.user, 0, g_old.files[0].size, got, 1), LMC_ERR_ARGUMENT);
     CHECK_STATUS(base.read(base.user, 99, 0, got, 1), LMC_ERR_ARGUMENT);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     free(out.data);
     free_models();
 }
@@ -1357,15 +1357,16 @@ static void test_long_chain(void)
         source.read_at = read_counted;
         source.user = &links[i];
         source.size = links[i].memory.size;
-        CHECK_STATUS(lmc_open_reader(&readers[i], &source, &options), LMC_OK);
-        bases[i] = lmc_make_reader_base(readers[i]);
+        CHECK_STATUS(lmc_reader_open(&readers[i], &source, &options), LMC_OK);
+        bases[i] = lmc_reader_base(readers[i]);
     }
     for (i = 0; i < n_links; i++) links[i].bytes = 0;
     size = models[(n_links - 1) % 2].files[0].size;
     got = allocate(size);
     for (at = 0; at < size; at += 3000000) { /* in pieces that are cut like nothing else */
         const size_t part_size = size - at < 3000000 ? size - at : 3000000;
-        CHECK_STATUS(lmc_read_file(readers[n_links - 1], 0, at, got + at, part_size), LMC_OK);
+        CHECK_STATUS(lmc_reader_read_file(readers[n_links - 1], 0, at, got + at, part_size),
+                     LMC_OK);
     }
     CHECK(memcmp(got, models[(n_links - 1) % 2].files[0].data, size) == 0);
     for (i = 0; i < n_links; i++) {
@@ -1374,7 +1375,7 @@ static void test_long_chain(void)
         CHECK(times < 1.8);
     }
     for (i = n_links; i-- > 0;) {
-        lmc_free_reader(readers[i]);
+        lmc_reader_free(readers[i]);
         free(links[i].memory.data);
     }
     free(got);
@@ -1460,7 +1461,7 @@ static void make_twins(t_model *model, part *masters, part *twins, lmc_twin *cla
         const part *m = &masters[of[i].master];
         const int narrow = of[i].conversion != LMC_CONVERT_NONE,
                   is_f16 = of[i].conversion == LMC_CONVERT_F32_TO_F16;
-        const uint64_t elements = m->size / lmc_dtype_width(lmc_find_dtype(m->dtype));
+        const uint64_t elements = m->size / lmc_dtype_width(lmc_dtype_find(m->dtype));
         twins[i] = make_part(names[i], narrow ? (is_f16 ? "F16" : "BF16") : m->dtype, 1, elements,
                              0, T_GAUSS, seed + 10 + i);
         if (i < 7 || i == 9 || i == 17) {
@@ -1510,7 +1511,7 @@ static void test_twins(void)
                 t_fill_base((uint8_t *)(uintptr_t)next.files[0].data +
                                 next.files[0].file.tensors[k].offset,
                             masters[k].data, masters[k].size, T_STEPS, T_GAUSS,
-                            lmc_find_dtype(masters[k].dtype), 9);
+                            lmc_dtype_find(masters[k].dtype), 9);
         check_model(&model, NULL, 0, 0, log2_block, LMC_LEVEL_DEFAULT, "no twins", &plain);
         check_model(&model, NULL, 0, 1, log2_block, LMC_LEVEL_DEFAULT, "twins", &out);
         t_note("twins: %lu bytes, without %lu", (unsigned long)out.size, (unsigned long)plain.size);
@@ -1521,7 +1522,7 @@ static void test_twins(void)
             t_note("twin %s takes %.4f", names[k], share);
             CHECK(share < (i == 1 ? 0.3 : 0.01));
         }
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         t_note("twins without read_back");
         memset(&options, 0, sizeof options);
         CHECK_STATUS(t_restore_model(&model, &out, &options, NULL, &wrong), LMC_ERR_READ_BACK);
@@ -1533,16 +1534,16 @@ static void test_twins(void)
         t_note("twins within a delta, which is there without its base");
         reader = open_memory(&delta, NULL, NULL);
         for (k = 0; k < next.n_files; k++) {
-            const lmc_file *f = lmc_get_file(reader, k);
+            const lmc_file *f = lmc_reader_get_file(reader, k);
             size_t j;
             for (j = 0; j < f->n_tensors; j++) {
-                const enum lmc_status status = lmc_read_tensor(
+                const enum lmc_status status = lmc_reader_read_tensor(
                     reader, k, &f->tensors[j], 0, g_dst.data, (size_t)f->tensors[j].size);
                 /* false claims do without, or may */
                 CHECK(status == LMC_ERR_BASE_MISSING || (k > 0 && j > 6 && status == LMC_OK));
             }
         }
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         free(plain.data);
         free(out.data);
         free(delta.data);
@@ -1592,7 +1593,7 @@ static void make_small(small *s, size_t n)
         t_fill_base((uint8_t *)(uintptr_t)s->model.files[0].data +
                         s->model.files[0].file.tensors[k].offset,
                     s->masters[k].data, s->masters[k].size, T_STEPS, T_GAUSS,
-                    lmc_find_dtype(s->masters[k].dtype), 4);
+                    lmc_dtype_find(s->masters[k].dtype), 4);
     add_text(&s->old_model, "text", 900, 5, SIZE_MAX);
     add_text(&s->model, "text", 900, 5, 50);
     add_text(&s->model, "pipe", 300, 6, SIZE_MAX)->file.size = LMC_UNKNOWN_SIZE;
@@ -1615,7 +1616,7 @@ static void free_small(small *s)
     free_parts(s->twins, TWINS);
 }
 
-/* lmc_identify_file and lmc_identify_base, with an allocator and a stream that may fail. */
+/* lmc_file_identify and lmc_base_identify, with an allocator and a stream that may fail. */
 static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
                                 const lmc_parallel *parallel)
 {
@@ -1634,9 +1635,9 @@ static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
     in.calls = calls;
     stream.read = t_read;
     stream.user = &in;
-    status = lmc_identify_file(&file, tensors, &stream, parallel, heap);
+    status = lmc_file_identify(&file, tensors, &stream, parallel, heap);
     if (status != LMC_OK) CHECK(file.crc == 0 && is_filled(tensors[0].identity, 32, 0));
-    return status == LMC_OK ? lmc_identify_base(&s->base, id, heap) : status;
+    return status == LMC_OK ? lmc_base_identify(&s->base, id, heap) : status;
 }
 
 static void test_faults(void)
@@ -1724,7 +1725,7 @@ static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
     in->at = 0;
     stream.read = t_read;
     stream.user = in;
-    status = lmc_restore_snapshot(&stream, &options, NULL);
+    status = lmc_snapshot_restore(&stream, &options, NULL);
     CHECK(!began);
     return status;
 }
@@ -1751,7 +1752,7 @@ static void test_wrong_bases(void)
     source.user = &s.out;
     source.size = s.out.size;
     reader = NULL;
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &read_options), LMC_ERR_BASE_WRONG);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, &read_options), LMC_ERR_BASE_WRONG);
     CHECK(reader == NULL);
     t_note("a base with a file less");
     base = s.base;
@@ -1764,11 +1765,11 @@ static void test_wrong_bases(void)
     t_note("a delta is listed without its base, and no more");
     reader = open_memory(&s.out, NULL, NULL);
     CHECK(t_info(reader).n_files == s.model.n_files);
-    CHECK_STATUS(lmc_read_file(reader, 0, 400, &byte, 1), LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 400, &byte, 1), LMC_ERR_BASE_MISSING);
     /* the file of unknown size has no prediction */
-    CHECK_STATUS(lmc_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK);
+    CHECK_STATUS(lmc_reader_read_file(reader, s.model.n_files - 1, 0, &byte, 1), LMC_OK);
     CHECK(byte == s.model.files[s.model.n_files - 1].data[0]);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     t_note("a base that is not what its identities say");
     memset(&options, 0, sizeof options);
     options.base = &s.base;
@@ -1787,8 +1788,8 @@ static void test_wrong_bases(void)
     t_note("arguments of bases");
     memset(&base, 0, sizeof base);
     base.n_files = 1;
-    CHECK_STATUS(lmc_identify_base(&base, s.out.data, NULL), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_identify_base(NULL, s.out.data, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_base_identify(&base, s.out.data, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_base_identify(NULL, s.out.data, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(restore_nothing(&s.out, &base), LMC_ERR_ARGUMENT);
     base = s.base;
     base.n_files = 17; /* get_file returns NULL */
@@ -1804,11 +1805,11 @@ static void test_wrong_bases(void)
         sink.write = t_append;
         sink.user = &out;
         write_options.base = &base;
-        CHECK_STATUS(lmc_open_writer(&writer, &sink, &write_options), LMC_ERR_LIMIT);
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &write_options), LMC_ERR_LIMIT);
         CHECK(writer == NULL);
         free(out.data);
     }
-    t_note("arguments of lmc_identify_file");
+    t_note("arguments of lmc_file_identify");
     {
         lmc_file file = s.model.files[0].file;
         lmc_tensor tensors[MASTERS];
@@ -1821,16 +1822,16 @@ static void test_wrong_bases(void)
         stream.read = t_read;
         stream.user = &in;
         /* tensors are not the file's */
-        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_file_identify(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
         file.tensors = tensors;
-        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_TRUNCATED);
+        CHECK_STATUS(lmc_file_identify(&file, tensors, &stream, NULL, NULL), LMC_ERR_TRUNCATED);
         tensors[1].size--;
-        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_file_identify(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
         tensors[1].size++;
-        CHECK_STATUS(lmc_identify_file(NULL, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_identify_file(&file, tensors, NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_file_identify(NULL, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_file_identify(&file, tensors, NULL, NULL, NULL), LMC_ERR_ARGUMENT);
         file.size = LMC_UNKNOWN_SIZE;
-        CHECK_STATUS(lmc_identify_file(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_file_identify(&file, tensors, &stream, NULL, NULL), LMC_ERR_ARGUMENT);
     }
     free_small(&s);
     free_small(&other);
@@ -2089,10 +2090,10 @@ static void test_hostile(void)
     memcpy(in.data, original, in.size);
     t_note("the base of a base");
     reader = open_memory(&s.out, &s.base, NULL);
-    as_base = lmc_make_reader_base(reader);
+    as_base = lmc_reader_base(reader);
     CHECK(as_base.chain_depth == 1);
     CHECK_STATUS(restore_nothing(&in, &as_base), LMC_ERR_BASE_WRONG); /* itself */
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     free(original);
     free(in.data);
     w_free(&e.w);

@@ -125,7 +125,7 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
     d->writes = 0;
     stream.read = t_read;
     stream.user = delta;
-    return lmc_restore_snapshot(&stream, &options, identity);
+    return lmc_snapshot_restore(&stream, &options, identity);
 }
 
 /* After a crash: the journal is written again. Returns how far the disk is. */
@@ -153,7 +153,8 @@ static void add_masters(size_t step, size_t n)
     size_t i;
     for (i = 0; i < 2; i++) {
         p[i + 1] = make_part(i ? "second copy" : "copy", "BF16", 1, n, 0, T_ZERO, 1);
-        CHECK_STATUS(lmc_convert(p[i + 1].data, p[0].data, n, LMC_CONVERT_F32_TO_BF16), LMC_OK);
+        CHECK_STATUS(lmc_conversion_apply(p[i + 1].data, p[0].data, n, LMC_CONVERT_F32_TO_BF16),
+                     LMC_OK);
         g_claims[step][i].file_number = g_models[step].n_files;
         g_claims[step][i].offset = 301;
         g_claims[step][i].conversion = LMC_CONVERT_F32_TO_BF16;
@@ -335,12 +336,12 @@ static void test_refusals(void)
     stream.read = t_read;
     stream.user = &delta;
     options.in_place = 1;
-    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_ARGUMENT);
     options.in_place = 0;
     options.n_done = 1;
     options.base = &base;
     options.read_back = disk_read;
-    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_ARGUMENT);
     t_note("reading");
     memset(&calls, 0, sizeof calls);
     calls.fail_at = -1;
@@ -421,7 +422,7 @@ static int can(t_memory *delta, const lmc_base *base)
     options.alloc_user = &heap;
     reader = open_with(delta, &options);
     if (reader == NULL || lmc_reader_can_restore_in_place(reader, &result) != LMC_OK) result = -1;
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
     return result;
 }
@@ -485,7 +486,7 @@ static void test_layouts(void)
             source.read_at = t_read_at;
             source.user = &delta;
             source.size = delta.size;
-            CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_BASE_WRONG);
+            CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_BASE_WRONG);
             CHECK(reader == NULL);
         }
         free_loose(&other_files);

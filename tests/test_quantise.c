@@ -134,9 +134,9 @@ static lmc_quantizer *fit(const plan *p, const uint8_t *x, size_t size, const ui
     lmc_quantizer *q = NULL;
     if (second) options.second_elements = elements_of(&second_memory, second, size);
     options.second = second_quantizer;
-    CHECK_STATUS(lmc_fit_quantizer(&q, &elements, &options), LMC_OK);
+    CHECK_STATUS(lmc_quantizer_fit(&q, &elements, &options), LMC_OK);
     memset(info, 0, sizeof *info);
-    if (q) CHECK_STATUS(lmc_get_quantizer_info(q, info), LMC_OK);
+    if (q) CHECK_STATUS(lmc_quantizer_get_info(q, info), LMC_OK);
     return q;
 }
 
@@ -211,11 +211,11 @@ static uint8_t *quantized_copy(const lmc_quantizer *q, const uint8_t *x, size_t 
                                const uint8_t *second)
 {
     uint8_t *const y = (uint8_t *)t_copy(x, size);
-    CHECK_STATUS(lmc_quantize(q, y, 0, size, second), LMC_OK);
+    CHECK_STATUS(lmc_quantizer_apply(q, y, 0, size, second), LMC_OK);
     return y;
 }
 
-/* lmc_quantize in pieces, of one element and more, and again: nothing changes. */
+/* lmc_quantizer_apply in pieces, of one element and more, and again: nothing changes. */
 static void check_pieces(const plan *p, const lmc_quantizer *q, const uint8_t *x, const uint8_t *y,
                          size_t size, const uint8_t *second)
 {
@@ -229,14 +229,14 @@ static void check_pieces(const plan *p, const lmc_quantizer *q, const uint8_t *x
         memcpy(t_tail(&g_dst, n), x + at, n);
         if (second) memcpy(t_tail(&g_second, n), second + at, n);
         CHECK_STATUS(
-            lmc_quantize(q, t_tail(&g_dst, n), at, n, second ? t_tail(&g_second, n) : NULL),
+            lmc_quantizer_apply(q, t_tail(&g_dst, n), at, n, second ? t_tail(&g_second, n) : NULL),
             LMC_OK);
         memcpy(z + at, t_tail(&g_dst, n), n);
         if (at > 100000 && t_quick) break;
     }
     CHECK(memcmp(z, y, at < size ? at : size) == 0);
     memcpy(z, y, size);
-    CHECK_STATUS(lmc_quantize(q, z, 0, size, second), LMC_OK);
+    CHECK_STATUS(lmc_quantizer_apply(q, z, 0, size, second), LMC_OK);
     CHECK(memcmp(z, y, size) == 0);
     free(z);
 }
@@ -289,7 +289,7 @@ static void test_hard_bound(void)
                     check_pieces(&p, q, x, y, size, NULL);
                     quantised++;
                 }
-                lmc_free_quantizer(q);
+                lmc_quantizer_free(q);
                 free(y);
             }
     CHECK(quantised > (t_quick ? 15 : 40));
@@ -338,8 +338,8 @@ static void try_fit(const plan *p, const plan *second_plan)
         check_pieces(p, q, x, y, size, pair);
         free(y);
     }
-    lmc_free_quantizer(q);
-    lmc_free_quantizer(second);
+    lmc_quantizer_free(q);
+    lmc_quantizer_free(second);
     free(decoded);
     free(x);
     free(v);
@@ -414,7 +414,7 @@ static void test_long_groups(void)
     q = fit(&p, x, 4 * N, NULL, NULL, &info);
     if (q && CHECK(!info.is_lossless))
         CHECK(t_log_point(q, 0, 0) != 0 && t_log_point(q, 0, 0) == t_log_point(q, 1, 0));
-    lmc_free_quantizer(q);
+    lmc_quantizer_free(q);
     free(x);
 }
 
@@ -502,10 +502,10 @@ static void test_reasons(void)
             CHECK(info.loss.generation == 0 && info.loss.measure == LMC_MEASURE_NONE &&
                   info.loss.error == 0);
             memcpy(v, x, size);
-            CHECK_STATUS(lmc_quantize(q, v, 0, size, NULL), LMC_OK);
+            CHECK_STATUS(lmc_quantizer_apply(q, v, 0, size, NULL), LMC_OK);
             CHECK(memcmp(v, x, size) == 0);
         }
-        lmc_free_quantizer(q);
+        lmc_quantizer_free(q);
     }
     t_note("arguments");
     memset(&p, 0, sizeof p);
@@ -558,41 +558,41 @@ static void test_reasons(void)
             other.dtype = i == 16 ? LMC_BF16 : LMC_F32;
             other_options = options_of(&other);
             if (i == 17) other_options.second_elements = elements;
-            CHECK_STATUS(lmc_fit_quantizer(&second, &other_elements, &other_options), LMC_OK);
+            CHECK_STATUS(lmc_quantizer_fit(&second, &other_elements, &other_options), LMC_OK);
             options.second = second;
             options.second_elements = elements_of(&other_memory, v, 4 * most);
             break;
         }
         case 18:
-            CHECK_STATUS(lmc_fit_quantizer(NULL, &elements, &options), LMC_ERR_ARGUMENT);
+            CHECK_STATUS(lmc_quantizer_fit(NULL, &elements, &options), LMC_ERR_ARGUMENT);
             continue;
-        case 19: CHECK_STATUS(lmc_fit_quantizer(&q, NULL, &options), LMC_ERR_ARGUMENT); continue;
-        case 20: CHECK_STATUS(lmc_fit_quantizer(&q, &elements, NULL), LMC_ERR_ARGUMENT); continue;
-        case 21: CHECK_STATUS(lmc_get_quantizer_info(NULL, &info), LMC_ERR_ARGUMENT); continue;
+        case 19: CHECK_STATUS(lmc_quantizer_fit(&q, NULL, &options), LMC_ERR_ARGUMENT); continue;
+        case 20: CHECK_STATUS(lmc_quantizer_fit(&q, &elements, NULL), LMC_ERR_ARGUMENT); continue;
+        case 21: CHECK_STATUS(lmc_quantizer_get_info(NULL, &info), LMC_ERR_ARGUMENT); continue;
         default: continue;
         }
         t_note("arguments: case %lu", (unsigned long)i);
         q = (lmc_quantizer *)&p; /* stays */
-        CHECK_STATUS(lmc_fit_quantizer(&q, &bad, &options), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_fit(&q, &bad, &options), LMC_ERR_ARGUMENT);
         CHECK(q == (lmc_quantizer *)&p);
-        if (second) lmc_free_quantizer(second);
+        if (second) lmc_quantizer_free(second);
         second = NULL;
     }
-    lmc_free_quantizer(NULL);
-    t_note("arguments of lmc_quantize");
+    lmc_quantizer_free(NULL);
+    t_note("arguments of lmc_quantizer_apply");
     q = fit(&p, x, 4 * most, v, NULL, &info);
     if (q) {
         CHECK(!info.is_lossless);
-        CHECK_STATUS(lmc_quantize(NULL, x, 0, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, NULL, 0, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, x, 0, 4, NULL), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, x, 2, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, x, 0, 3, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, x, 4 * most, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, x, UINT64_MAX - 3, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantize(q, NULL, 4 * most, 0, NULL), LMC_OK);
+        CHECK_STATUS(lmc_quantizer_apply(NULL, x, 0, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, NULL, 0, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, x, 0, 4, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, x, 2, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, x, 0, 3, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, x, 4 * most, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, x, UINT64_MAX - 3, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, NULL, 4 * most, 0, NULL), LMC_OK);
     }
-    lmc_free_quantizer(q);
+    lmc_quantizer_free(q);
     free(x);
     free(v);
 }
@@ -638,15 +638,15 @@ static void test_fit_faults(void)
             }
             if (mode / 2 == 1) elements.user = (first.data = v, &first);
             t_note("fit %d, %s %ld fails", mode / 2, memory ? "allocation" : "reading", k);
-            status = lmc_fit_quantizer(&q, &elements, &options);
+            status = lmc_quantizer_fit(&q, &elements, &options);
             failed = memory ? heap.calls > k : calls.calls > k;
             CHECK_STATUS(status, !failed ? LMC_OK : memory ? LMC_ERR_MEMORY : LMC_ERR_READ);
             CHECK((q != NULL) == !failed);
             if (!failed) {
                 lmc_quantizer_info info;
-                CHECK(lmc_get_quantizer_info(q, &info) == LMC_OK && !info.is_lossless);
+                CHECK(lmc_quantizer_get_info(q, &info) == LMC_OK && !info.is_lossless);
             }
-            lmc_free_quantizer(q);
+            lmc_quantizer_free(q);
             CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
             if (!failed) break;
         }
@@ -676,9 +676,9 @@ static uint8_t *encode(const uint8_t *src, size_t size, const lmc_tensor_options
                        size_t *enc_size)
 {
     const size_t ws_size = lmc_tensor_workspace_size(options),
-                 bound = (size_t)lmc_bound_tensor(size, options);
+                 bound = (size_t)lmc_tensor_bound(size, options);
     *enc_size = 0;
-    if (!CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, bound), bound, enc_size, src, size, options,
+    if (!CHECK_STATUS(lmc_tensor_encode(t_tail(&g_enc, bound), bound, enc_size, src, size, options,
                                         t_tail(&g_ws, ws_size), ws_size),
                       LMC_OK))
         return NULL;
@@ -689,7 +689,7 @@ static enum lmc_status decode(uint8_t *dst, uint64_t offset, size_t size, const 
                               size_t enc_size, uint64_t total, const lmc_tensor_options *options)
 {
     const size_t ws_size = lmc_tensor_workspace_size(options);
-    return lmc_decode_tensor(dst, offset, size, enc, enc_size, total, options,
+    return lmc_tensor_decode(dst, offset, size, enc, enc_size, total, options,
                              t_tail(&g_ws, ws_size), ws_size);
 }
 
@@ -705,8 +705,8 @@ static void count_layouts(const uint8_t *enc, size_t enc_size, size_t layouts[8]
     CHECK(at == enc_size);
 }
 
-/* x, coded by q, is what lmc_quantize makes of it; whatever the threads, ranges and room. Returns
- * the size. */
+/* x, coded by q, is what lmc_quantizer_apply makes of it; whatever the threads, ranges and room.
+ * Returns the size. */
 static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x,
                          const uint8_t *second, unsigned log2_block, size_t layouts[8])
 {
@@ -758,12 +758,12 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
             CHECK(memcmp(dst, y, size) == 0);
             options.parallel = NULL;
         }
-        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size), enc_size, &got, src, size,
+        CHECK_STATUS(lmc_tensor_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size,
                                        &options, g_ws.data, g_ws.cap),
                      LMC_OK);
         CHECK(got == enc_size && memcmp(t_tail(&g_dst, got), enc, got) == 0);
         for (i = 1; i < 100; i += 49)
-            CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size - i), enc_size - i, &got, src,
+            CHECK_STATUS(lmc_tensor_encode(t_tail(&g_dst, enc_size - i), enc_size - i, &got, src,
                                            size, &options, g_ws.data, g_ws.cap),
                          LMC_ERR_DST_TOO_SMALL);
         if (pair && layouts[2]) { /* another prediction, or none */
@@ -855,23 +855,23 @@ static void test_tensors(void)
             }
             bad = options;
             bad.dtype = p->dtype == LMC_F32 ? LMC_I32 : LMC_F16;
-            CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, x, size, &bad,
+            CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &enc_size, x, size, &bad,
                                            g_ws.data, g_ws.cap),
                          LMC_ERR_ARGUMENT);
             bad = options;
             bad.prediction_size = bad.prediction ? size - width : 0;
-            CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, x, size - width, &bad,
+            CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &enc_size, x, size - width, &bad,
                                            g_ws.data, g_ws.cap),
                          LMC_ERR_ARGUMENT);
             bad = options;
             bad.prediction = bad.prediction ? NULL : x;
             bad.prediction_size = size;
-            CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &enc_size, x, size, &bad,
+            CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &enc_size, x, size, &bad,
                                            g_ws.data, g_ws.cap),
                          LMC_ERR_ARGUMENT);
         }
-        lmc_free_quantizer(q);
-        lmc_free_quantizer(second);
+        lmc_quantizer_free(q);
+        lmc_quantizer_free(second);
         free(decoded);
         free(x);
         free(v);
@@ -911,7 +911,7 @@ static void test_far_updates(void)
         t_note("updates of 2^%d", down ? -exponent - 40 - 50 : exponent + 26);
         if (q && !info.is_lossless) (void)try_tensor(&p, q, x, v, 14, layouts);
         if (q) *(info.is_lossless ? &kept : &quantised) += 1;
-        lmc_free_quantizer(q);
+        lmc_quantizer_free(q);
     }
     CHECK(kept > 0 && quantised > 0);
     free(x);
@@ -971,7 +971,7 @@ static void test_uneven_losses(void)
                 CHECK(lost <= info.loss.error * 1.07 && info.loss.error <= lost * 1.25);
                 free(y);
             }
-            lmc_free_quantizer(q);
+            lmc_quantizer_free(q);
         }
     free(x);
     free(v);
@@ -1020,20 +1020,19 @@ static int make_sample(sample *s, size_t i)
     }
     for (at = 0; enc && at < enc_size; at += s->info.encoded_size) {
         s->size = enc_size - at;
-        if (!CHECK_STATUS(lmc_read_block_info(enc + at, s->size, s->position, &s->info), LMC_OK))
-            break;
+        if (!CHECK_STATUS(lmc_block_parse(enc + at, s->size, s->position, &s->info), LMC_OK)) break;
         if (at + s->info.encoded_size == enc_size) break;
         from += s->info.size;
         s->position.block++;
     }
     if (enc && CHECK(s->size == s->info.encoded_size && enc[at + 1] >> 5 == 2)) {
         s->block = (uint8_t *)t_copy(enc + at, s->size);
-        CHECK_STATUS(lmc_quantize(q, x, 0, size, decoded), LMC_OK);
+        CHECK_STATUS(lmc_quantizer_apply(q, x, 0, size, decoded), LMC_OK);
         s->content = (uint8_t *)t_copy(x + from, s->info.size);
         if (decoded) s->prediction = (uint8_t *)t_copy(decoded + from, s->info.size);
     }
-    lmc_free_quantizer(q);
-    lmc_free_quantizer(second);
+    lmc_quantizer_free(q);
+    lmc_quantizer_free(second);
     free(decoded);
     free(enc);
     free(x);
@@ -1051,14 +1050,14 @@ static void free_sample(sample *s)
 /* Decodes a block of that size, with everything between guard pages. */
 static enum lmc_status decode_sample(const sample *s, const uint8_t *block, size_t size)
 {
-    const size_t ws_size = lmc_workspace_size(s->info.n);
+    const size_t ws_size = lmc_block_workspace_size(s->info.n);
     uint8_t *const src = t_tail(&g_src, size), *const dst = t_tail(&g_dst, s->info.size),
                    *const pair = s->prediction ? t_tail(&g_second, s->info.size) : NULL;
     enum lmc_status status;
     size_t got = 77;
     memcpy(src, block, size);
     if (pair) memcpy(pair, s->prediction, s->info.size);
-    status = lmc_decode_block(dst, s->info.size, &got, src, size, pair, pair ? s->info.size : 0,
+    status = lmc_block_decode(dst, s->info.size, &got, src, size, pair, pair ? s->info.size : 0,
                               s->position, t_tail(&g_ws, ws_size), ws_size);
     if (status == LMC_OK) CHECK(got == s->info.size && memcmp(dst, s->content, got) == 0);
     else CHECK(got == 77);
@@ -1378,8 +1377,9 @@ static void make_states(states *s, size_t n, int one_file)
                 is_first ? s->quantizers[second] : NULL, &info);
         if (s->quantizers[i] == NULL) abort();
         CHECK(info.is_lossless == (i == SMALL));
-        CHECK_STATUS(lmc_quantize(s->quantizers[i], s->decoded[i].data, 0, s->decoded[i].size,
-                                  is_first ? s->decoded[second].data : NULL),
+        CHECK_STATUS(lmc_quantizer_apply(s->quantizers[i], s->decoded[i].data, 0,
+                                         s->decoded[i].size,
+                                         is_first ? s->decoded[second].data : NULL),
                      LMC_OK);
     }
     add_states(s, &s->source, s->parts, 1);
@@ -1390,7 +1390,7 @@ static void make_states(states *s, size_t n, int one_file)
 static void free_states(states *s)
 {
     size_t i;
-    for (i = 0; i < PARTS; i++) lmc_free_quantizer(s->quantizers[i]);
+    for (i = 0; i < PARTS; i++) lmc_quantizer_free(s->quantizers[i]);
     free_parts(s->parts, PARTS);
     free_parts(s->decoded, PARTS);
     t_free_model(&s->source);
@@ -1446,15 +1446,15 @@ static void check_losses(const states *s, t_memory *out, unsigned generation)
         const lmc_tensor *t = NULL;
         lmc_quantizer_info info;
         memset(&info, 0, sizeof info);
-        if (s->quantizers[i]) CHECK_STATUS(lmc_get_quantizer_info(s->quantizers[i], &info), LMC_OK);
-        CHECK_STATUS(lmc_find_tensor(reader, NULL, s->parts[i].name, &number, &t), LMC_OK);
+        if (s->quantizers[i]) CHECK_STATUS(lmc_quantizer_get_info(s->quantizers[i], &info), LMC_OK);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, s->parts[i].name, &number, &t), LMC_OK);
         t_note("loss of %s", s->parts[i].name);
         if (t)
             CHECK(t->loss.generation == (info.loss.generation ? generation : 0) &&
                   t->loss.measure == info.loss.measure &&
                   fabs(t->loss.error - info.loss.error) < 1e-9 && t->quantizer == NULL);
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
 }
 
 /* The snapshot's own quantisers, set into the model; what was read is to be freed. */
@@ -1465,15 +1465,16 @@ static void recover(const t_model *model, lmc_reader *reader, lmc_quantizer **qu
     for (i = 0; i < model->n_files; i++)
         for (k = 0; k < model->files[i].file.n_tensors; k++, n++) {
             lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&model->files[i].file.tensors[k];
-            const lmc_tensor *const there = &lmc_get_file(reader, i)->tensors[k];
+            const lmc_tensor *const there = &lmc_reader_get_file(reader, i)->tensors[k];
             lmc_quantizer_info info;
             quantizers[n] = NULL;
             memset(&twins[n], 0xFF, sizeof twins[n]);
             t_note("recovering %s", t->name);
-            if (!CHECK_STATUS(lmc_read_quantizer(&quantizers[n], reader, i, there, &twins[n]),
-                              LMC_OK))
+            if (!CHECK_STATUS(
+                    lmc_reader_recover_quantizer(&quantizers[n], reader, i, there, &twins[n]),
+                    LMC_OK))
                 continue;
-            CHECK_STATUS(lmc_get_quantizer_info(quantizers[n], &info), LMC_OK);
+            CHECK_STATUS(lmc_quantizer_get_info(quantizers[n], &info), LMC_OK);
             if (is_whole) CHECK(info.is_lossless == (there->loss.generation == 0));
             if (there->loss.generation)
                 CHECK(memcmp(&info.loss, &there->loss, sizeof info.loss) == 0);
@@ -1583,8 +1584,8 @@ static void test_snapshots(void)
         CHECK(memcmp(id, want, 32) == 0);
         check_snapshot(&s.expected, &again, NULL, NULL);
         check_losses(&s, &again, 1);
-        lmc_free_reader(reader);
-        for (i = 0; i < PARTS; i++) lmc_free_quantizer(recovered[i]);
+        lmc_reader_free(reader);
+        for (i = 0; i < PARTS; i++) lmc_quantizer_free(recovered[i]);
         if (mode) { /* and again, from blocks of which some are not quantised: most still are */
             t_memory third;
             reader = open_memory(&again, NULL, NULL);
@@ -1596,8 +1597,8 @@ static void test_snapshots(void)
             check_snapshot(&s.expected, &third, NULL, NULL);
             CHECK(third.size <= again.size + again.size / 200);
             free(third.data);
-            lmc_free_reader(reader);
-            for (i = 0; i < PARTS; i++) lmc_free_quantizer(recovered[i]);
+            lmc_reader_free(reader);
+            for (i = 0; i < PARTS; i++) lmc_quantizer_free(recovered[i]);
         }
         free(again.data);
         free(first.data);
@@ -1622,7 +1623,7 @@ static void test_deltas(void)
     t_note("delta: its base");
     CHECK_STATUS(t_write_model(&old.source, &first, &options, 0, NULL), LMC_OK);
     reader = open_memory(&first, NULL, NULL);
-    base = lmc_make_reader_base(reader);
+    base = lmc_reader_base(reader);
     t_note("delta: quantised anew");
     /* w has changed a little, the others are quantised whatever the base has */
     for (i = 0; i < new.source.n_files; i++)
@@ -1645,7 +1646,7 @@ static void test_deltas(void)
         for (k = 0; k < new.expected.files[i].file.n_tensors; k++) {
             lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&new.expected.files[i].file.tensors[k];
             t->twin = NULL;
-            t->loss = lmc_get_file(reader, i)->tensors[k].loss;
+            t->loss = lmc_reader_get_file(reader, i)->tensors[k].loss;
         }
     options.read_back = NULL;
     CHECK_STATUS(t_write_model(&new.expected, &second, &options, 999, NULL), LMC_OK);
@@ -1653,7 +1654,7 @@ static void test_deltas(void)
     check_snapshot(&new.expected, &second, &base, NULL);
     check_losses(&new, &second, 1);
     free(second.data);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     free(first.data);
     free_states(&old);
     free_states(&new);
@@ -1725,9 +1726,9 @@ static void test_refusals(void)
                 fit_options.role = LMC_ROLE_SECOND_MOMENT;
                 fit_options.bits = 4;
                 fit_options.generation = 1;
-                if (!CHECK_STATUS(lmc_fit_quantizer(&other, &elements, &fit_options), LMC_OK))
+                if (!CHECK_STATUS(lmc_quantizer_fit(&other, &elements, &fit_options), LMC_OK))
                     break;
-                CHECK_STATUS(lmc_get_quantizer_info(other, &info), LMC_OK);
+                CHECK_STATUS(lmc_quantizer_get_info(other, &info), LMC_OK);
                 CHECK(info.loss.generation == 2);
                 v->quantizer = other;
                 v->loss.generation = 1;
@@ -1753,20 +1754,20 @@ static void test_refusals(void)
             lmc_reader *const reader = open_memory(&out, NULL, NULL);
             const lmc_tensor *t = NULL;
             size_t number;
-            if (CHECK_STATUS(lmc_find_tensor(reader, NULL, "v.0", &number, &t), LMC_OK))
+            if (CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "v.0", &number, &t), LMC_OK))
                 CHECK(t->loss.generation == 2 && t->loss.error > 0.01);
-            lmc_free_reader(reader);
+            lmc_reader_free(reader);
         }
         if (i == 17 && want == LMC_OK) {
             lmc_reader *const reader = open_memory(&out, NULL, NULL);
             const lmc_tensor *t = NULL;
             size_t number;
-            if (CHECK_STATUS(lmc_find_tensor(reader, NULL, "small", &number, &t), LMC_OK))
+            if (CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "small", &number, &t), LMC_OK))
                 CHECK(t->loss.generation == 1 && t->loss.error > 0.999);
-            lmc_free_reader(reader);
+            lmc_reader_free(reader);
         }
         free(out.data);
-        lmc_free_quantizer(other);
+        lmc_quantizer_free(other);
         *m = good_m;
         *v = good_v;
         *small = good_small;
@@ -1782,22 +1783,22 @@ static void test_refusals(void)
         lmc_twin twin;
         memset(&out, 0, sizeof out);
         options = states_options(&s);
-        t_note("lmc_read_quantizer");
+        t_note("lmc_reader_recover_quantizer");
         CHECK_STATUS(t_write_model(&s.source, &out, &options, 0, NULL), LMC_OK);
         reader = open_memory(&out, NULL, NULL);
-        far = lmc_get_file(reader, 0)->tensors[0];
-        CHECK_STATUS(lmc_read_quantizer(NULL, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_read_quantizer(&q, NULL, 0, &far, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_read_quantizer(&q, reader, 3, &far, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_read_quantizer(&q, reader, 0, NULL, &twin), LMC_ERR_ARGUMENT);
+        far = lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_recover_quantizer(NULL, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(&q, NULL, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 3, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 0, NULL, &twin), LMC_ERR_ARGUMENT);
         far.offset = UINT64_MAX;
-        CHECK_STATUS(lmc_read_quantizer(&q, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
         CHECK(q == NULL);
-        far = lmc_get_file(reader, 2)->tensors[0]; /* m.0, whose twin no one wants to know */
-        CHECK_STATUS(lmc_read_quantizer(&q, reader, 2, &far, NULL), LMC_OK);
-        if (q) CHECK(lmc_get_quantizer_info(q, &info) == LMC_OK && info.is_lossless);
-        lmc_free_quantizer(q);
-        lmc_free_reader(reader);
+        far = lmc_reader_get_file(reader, 2)->tensors[0]; /* m.0, whose twin no one wants to know */
+        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 2, &far, NULL), LMC_OK);
+        if (q) CHECK(lmc_quantizer_get_info(q, &info) == LMC_OK && info.is_lossless);
+        lmc_quantizer_free(q);
+        lmc_reader_free(reader);
         free(out.data);
     }
     free_states(&s);
@@ -1858,16 +1859,16 @@ static void test_snapshot_faults(void)
                 source.read_at = t_read_at;
                 source.user = &good;
                 source.size = good.size;
-                status = lmc_open_reader(&reader, &source, &read);
+                status = lmc_reader_open(&reader, &source, &read);
                 for (i = 0; status == LMC_OK && i < PARTS; i++) {
                     lmc_quantizer *q = NULL;
                     lmc_twin twin;
-                    status = lmc_read_quantizer(&q, reader, 0, &lmc_get_file(reader, 0)->tensors[i],
-                                                &twin);
+                    status = lmc_reader_recover_quantizer(
+                        &q, reader, 0, &lmc_reader_get_file(reader, 0)->tensors[i], &twin);
                     CHECK((q != NULL) == (status == LMC_OK));
-                    lmc_free_quantizer(q);
+                    lmc_quantizer_free(q);
                 }
-                lmc_free_reader(reader);
+                lmc_reader_free(reader);
             }
             good.calls = NULL;
             failed = memory ? heap.calls > k : calls.calls > k;

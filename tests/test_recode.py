@@ -487,7 +487,7 @@ class Single(Chain):
                 continue
             p = self.lmc("cat", "-v", "s07.lmc", t["name"], *self.bases(k for k in range(N) if k != 7))
             self.assertEqual(p.stdout, want[t["name"]][t["offset"]:t["offset"] + t["size"]])
-            self.assertLess(int(re.search(r"reads of (\d+) bytes", p.stderr.decode()).group(1)), sum(len(self.made[k][1]) for k in range(N)) * 0.7)
+            self.assertLess(int(re.search(r"reads of (\d+) bytes", p.stderr.decode()).group(1)), sum(len(self.made[k][1]) for k in range(N)) * 0.9)  # each file is opened by a read of its last 64 KiB
 
 
 class Long(Case):

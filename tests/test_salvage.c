@@ -193,7 +193,7 @@ static void salvage(const setting *s, t_memory *in)
     if (o.status == LMC_OK) {
         CHECK_STATUS(lmc_salvage_get_damage(salvaged, &o.damage), LMC_OK);
         for (i = 0; i < t_info(reader).n_files; i++) {
-            const lmc_file *const f = lmc_get_file(reader, i);
+            const lmc_file *const f = lmc_reader_get_file(reader, i);
             int confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
             o.n_confirmed += confirmed > 0;
             o.n_contradicted += confirmed < 0;
@@ -216,8 +216,8 @@ static void salvage(const setting *s, t_memory *in)
             const t_file *f = &s->model->files[i];
             if (f->size == 0) continue;
             j = t_below(&state, f->size);
-            status = lmc_read_file(reader, i, j, byte,
-                                   f->size - j < sizeof byte ? f->size - j : sizeof byte);
+            status = lmc_reader_read_file(reader, i, j, byte,
+                                          f->size - j < sizeof byte ? f->size - j : sizeof byte);
             if (status == LMC_OK)
                 CHECK(memcmp(byte, f->data + j,
                              f->size - j < sizeof byte ? f->size - j : sizeof byte) == 0);
@@ -569,7 +569,8 @@ static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tenso
     fill_blocks(b, N_B, seed + 100);
     t_fill(a + 16384 * 4 + 100, 600, T_GAUSS, LMC_BF16, seed);
     t_fill(a + 16384 * 5, 8192, T_SPARSE, LMC_F32, seed);
-    CHECK_STATUS(lmc_convert(a + 16384 * 6, a + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16), LMC_OK);
+    CHECK_STATUS(lmc_conversion_apply(a + 16384 * 6, a + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16),
+                 LMC_OK);
     tensors[0] = t_tensor("bytes", "U8", 1, u8, 0, 16384 * 4);
     tensors[1] = t_tensor("w", "BF16", 2, bf16, 16384 * 4 + 100, 600);
     tensors[2] = t_tensor("master", "F32", 1, floats, 16384 * 5, 8192);
@@ -617,13 +618,14 @@ static void test_snapshots(void)
     memset(&base_file, 0, sizeof base_file);
     CHECK_STATUS(t_write_model(&old, &base_file, NULL, 0, NULL), LMC_OK);
     reader = open_memory(&base_file, NULL, NULL);
-    base = lmc_make_reader_base(reader);
+    base = lmc_reader_base(reader);
     options.base = &base;
     make_model(&model, a_new, b_new, tensors, 1, &twin);
     a_new[16384 * 4 + 110] ^= 1;
     a_new[16384 * 5 + 6] ^= 1;
-    CHECK_STATUS(lmc_convert(a_new + 16384 * 6, a_new + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16),
-                 LMC_OK);
+    CHECK_STATUS(
+        lmc_conversion_apply(a_new + 16384 * 6, a_new + 16384 * 5, 2048, LMC_CONVERT_F32_TO_BF16),
+        LMC_OK);
     t_fill(b_new + 16384, 500, T_GAUSS, LMC_U8, 9);
     test_all(&model, &options, &base, "delta");
 
@@ -649,7 +651,7 @@ static void test_snapshots(void)
             source.user = &in;
             source.size = in.size;
             CHECK_STATUS(lmc_salvage_open(&from, &source, &damaged), LMC_OK);
-            again = lmc_make_reader_base(lmc_salvage_reader(from));
+            again = lmc_reader_base(lmc_salvage_reader(from));
             memset(&s, 0, sizeof s);
             s.model = &model;
             s.base = &again;
@@ -663,7 +665,7 @@ static void test_snapshots(void)
         CHECK(n_lost > 0);
         free(out.data);
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     free(base_file.data);
 }
 

@@ -50,7 +50,7 @@ static void add_shard(t_model *model, const char *path, size_t n)
     t_fill(data, size, T_TEXT, LMC_U8, n);
     for (i = 0; i < count; i++)
         t_fill(data + tensors[i].offset, (size_t)tensors[i].size,
-               (enum t_kind)(i % 3 ? T_GAUSS : T_SPARSE), lmc_find_dtype(tensors[i].dtype), i);
+               (enum t_kind)(i % 3 ? T_GAUSS : T_SPARSE), lmc_dtype_find(tensors[i].dtype), i);
     f = t_add_file(model, path, data, size);
     f->file.tensors = tensors;
     f->file.n_tensors = count;
@@ -111,16 +111,17 @@ static void check_reader(const t_model *model, t_memory *in)
     source.user = in;
     source.size = in->size;
     in->reads = 0;
-    if (!CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) return;
+    if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
     CHECK(in->reads <= 3);
     t_identity(reader, id);
     t_model_identity(model, want);
     CHECK(memcmp(id, want, 32) == 0);
     CHECK(t_info(reader).n_files == model->n_files);
-    CHECK(lmc_get_file(reader, model->n_files) == NULL && lmc_get_file(reader, SIZE_MAX) == NULL);
+    CHECK(lmc_reader_get_file(reader, model->n_files) == NULL &&
+          lmc_reader_get_file(reader, SIZE_MAX) == NULL);
     for (i = 0; i < model->n_files; i++) {
         const t_file *f = &model->files[i];
-        const lmc_file *file = lmc_get_file(reader, i);
+        const lmc_file *file = lmc_reader_get_file(reader, i);
         uint8_t *data = (uint8_t *)malloc(f->size + 1);
         uint64_t encoded = t_encoded_size(reader, i, 0, f->size), half;
         if (data == NULL) abort();
@@ -139,11 +140,12 @@ static void check_reader(const t_model *model, t_memory *in)
                               tensor->rank, tensor->shape, want);
             CHECK(memcmp(file->tensors[k].identity, want, 32) == 0);
             CHECK_STATUS(
-                lmc_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size),
+                lmc_reader_read_tensor(reader, i, &file->tensors[k], 0, data, (size_t)tensor->size),
                 LMC_OK);
             CHECK(memcmp(data, f->data + tensor->offset, (size_t)tensor->size) == 0);
-            CHECK_STATUS(lmc_read_tensor(reader, i, &file->tensors[k], tensor->size, data, 1),
-                         LMC_ERR_ARGUMENT);
+            CHECK_STATUS(
+                lmc_reader_read_tensor(reader, i, &file->tensors[k], tensor->size, data, 1),
+                LMC_ERR_ARGUMENT);
         }
         if (k == 0) {
             t_file_identity(f, want);
@@ -152,11 +154,11 @@ static void check_reader(const t_model *model, t_memory *in)
         for (round = 0; round < 20; round++) {
             size_t from = t_below(&state, f->size + 1), part = t_below(&state, f->size - from + 1);
             memset(data, 0x77, part + 1);
-            CHECK_STATUS(lmc_read_file(reader, i, from, data, part), LMC_OK);
+            CHECK_STATUS(lmc_reader_read_file(reader, i, from, data, part), LMC_OK);
             CHECK((part == 0 || memcmp(data, f->data + from, part) == 0) && data[part] == 0x77);
         }
-        CHECK_STATUS(lmc_read_file(reader, i, f->size, data, 1), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_read_file(reader, i, UINT64_MAX, data, 2), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_read_file(reader, i, f->size, data, 1), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_read_file(reader, i, UINT64_MAX, data, 2), LMC_ERR_ARGUMENT);
         free(data);
     }
     CHECK(sum < in->size);
@@ -167,23 +169,23 @@ static void check_reader(const t_model *model, t_memory *in)
         uint8_t byte;
         const lmc_tensor *tensor = NULL;
         for (i = 0; i < model->n_metadata; i++) {
-            CHECK_STATUS(lmc_get_metadata(reader, i, &key, &value, &size), LMC_OK);
+            CHECK_STATUS(lmc_reader_get_metadata(reader, i, &key, &value, &size), LMC_OK);
             CHECK(last == NULL || strcmp(last, key) < 0);
             for (k = 0; k < model->n_metadata && strcmp(model->keys[k], key) != 0; k++) {}
             CHECK(k < model->n_metadata && size == model->value_sizes[k] &&
                   memcmp(value, model->values[k], size) == 0);
             last = key;
         }
-        CHECK_STATUS(lmc_get_metadata(reader, model->n_metadata, &key, &value, &size),
+        CHECK_STATUS(lmc_reader_get_metadata(reader, model->n_metadata, &key, &value, &size),
                      LMC_ERR_NOT_FOUND);
-        CHECK_STATUS(lmc_read_file(reader, model->n_files, 0, &byte, 1), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_find_tensor(reader, NULL, "no such tensor", &i, &tensor),
+        CHECK_STATUS(lmc_reader_read_file(reader, model->n_files, 0, &byte, 1), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "no such tensor", &i, &tensor),
                      LMC_ERR_NOT_FOUND);
-        CHECK_STATUS(lmc_find_tensor(reader, "no such file", "layer.0.weight", &i, &tensor),
+        CHECK_STATUS(lmc_reader_find_tensor(reader, "no such file", "layer.0.weight", &i, &tensor),
                      LMC_ERR_NOT_FOUND);
         CHECK(tensor == NULL);
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
 }
 
 /* Write in many ways: the same bytes; restore and read in many ways: the same model. */
@@ -349,22 +351,23 @@ static void test_find(void)
     source.read_at = t_read_at;
     source.user = &out;
     source.size = out.size;
-    if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {
-        CHECK_STATUS(lmc_find_tensor(reader, NULL, "both", &number, &tensor), LMC_ERR_AMBIGUOUS);
-        CHECK_STATUS(lmc_find_tensor(reader, "b", "both", &number, &tensor), LMC_OK);
-        CHECK(number == 1 && tensor == &lmc_get_file(reader, 1)->tensors[0]);
-        CHECK_STATUS(lmc_find_tensor(reader, NULL, "", &number, &tensor), LMC_OK);
+    if (CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) {
+        CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "both", &number, &tensor),
+                     LMC_ERR_AMBIGUOUS);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, "b", "both", &number, &tensor), LMC_OK);
+        CHECK(number == 1 && tensor == &lmc_reader_get_file(reader, 1)->tensors[0]);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "", &number, &tensor), LMC_OK);
         CHECK(number == 0 && tensor->offset == 200);
-        CHECK_STATUS(lmc_find_tensor(reader, "b", "", &number, &tensor), LMC_ERR_NOT_FOUND);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, "b", "", &number, &tensor), LMC_ERR_NOT_FOUND);
         CHECK_STATUS(lmc_reader_find_file(reader, "no such file", &number), LMC_ERR_NOT_FOUND);
         CHECK_STATUS(lmc_reader_find_file(reader, NULL, &number), LMC_ERR_ARGUMENT);
         CHECK_STATUS(lmc_reader_find_metadata(reader, "", &value, &size), LMC_ERR_NOT_FOUND);
         CHECK_STATUS(lmc_reader_find_metadata(reader, "\x7f", &value, &size), LMC_ERR_NOT_FOUND);
         CHECK_STATUS(lmc_reader_find_metadata(reader, NULL, &value, &size), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_find_tensor(reader, "a", NULL, &number, &tensor), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_find_tensor(NULL, "a", "both", &number, &tensor), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_find_tensor(reader, "a", NULL, &number, &tensor), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_find_tensor(NULL, "a", "both", &number, &tensor), LMC_ERR_ARGUMENT);
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     free(out.data);
 }
 
@@ -495,29 +498,29 @@ static void test_memory_callbacks(void)
         memory.alloc_user = &heap;
         file.path = "f";
         file.size = sizeof data;
-        sink = lmc_make_memory_sink(&memory);
-        status = lmc_open_writer(&writer, &sink, NULL);
-        if (status == LMC_OK) status = lmc_begin_file(writer, &file, LMC_BF16);
-        if (status == LMC_OK) status = lmc_write_bytes(writer, data, sizeof data);
-        if (status == LMC_OK) status = lmc_end_file(writer);
-        if (status == LMC_OK) status = lmc_finish_writer(writer);
+        sink = lmc_memory_sink(&memory);
+        status = lmc_writer_open(&writer, &sink, NULL);
+        if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_BF16);
+        if (status == LMC_OK) status = lmc_writer_write(writer, data, sizeof data);
+        if (status == LMC_OK) status = lmc_writer_end_file(writer);
+        if (status == LMC_OK) status = lmc_writer_finish(writer);
         CHECK_STATUS(status, heap.calls > k ? LMC_ERR_MEMORY : LMC_OK);
         if (status == LMC_OK) {
             CHECK(memory.size == t_written(writer) && memory.size <= memory.cap);
-            source = lmc_make_memory_source(&memory);
-            stream = lmc_make_memory_stream(&memory);
-            CHECK_STATUS(lmc_restore_snapshot(&stream, NULL, NULL), LMC_OK);
+            source = lmc_memory_source(&memory);
+            stream = lmc_memory_stream(&memory);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, NULL), LMC_OK);
             CHECK(memory.position == memory.size);
-            CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
+            CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
             memset(data, 0, 100);
-            CHECK_STATUS(lmc_read_file(reader, 0, 0, data, 100), LMC_OK);
-            CHECK(t_crc32c(0, data, sizeof data) == lmc_get_file(reader, 0)->crc);
+            CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, data, 100), LMC_OK);
+            CHECK(t_crc32c(0, data, sizeof data) == lmc_reader_get_file(reader, 0)->crc);
         }
-        lmc_free_reader(reader);
-        lmc_free_writer(writer);
-        lmc_free_memory(&memory);
+        lmc_reader_free(reader);
+        lmc_writer_free(writer);
+        lmc_memory_free(&memory);
         CHECK(memory.data == NULL && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
-        lmc_free_memory(&memory); /* once more does no harm */
+        lmc_memory_free(&memory); /* once more does no harm */
         if (status == LMC_OK) break;
     }
     CHECK(k > 0 && k < 100);
@@ -558,11 +561,11 @@ static void test_memory(void)
         source.read_at = t_read_at;
         source.user = &out;
         source.size = out.size;
-        CHECK_STATUS(lmc_open_reader(&reader, &source, &read_options), LMC_OK);
+        CHECK_STATUS(lmc_reader_open(&reader, &source, &read_options), LMC_OK);
         out.reads = 0;
-        CHECK_STATUS(lmc_read_file(reader, 0, n / 2, byte, 16), LMC_OK);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, n / 2, byte, 16), LMC_OK);
         CHECK(memcmp(byte, model.files[0].data + n / 2, 16) == 0 && out.reads <= 2);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         peaks[2][k] = heap.peak;
         heap.peak = 0;
         out.size = 0;
@@ -595,10 +598,10 @@ static void refuse(const lmc_file *file, const char *what)
     sink.write = t_append;
     sink.user = &out;
     t_note("refused: %s", what);
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
-    CHECK_STATUS(lmc_begin_file(writer, file, LMC_AUTO), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_ERR_ARGUMENT);
-    lmc_free_writer(writer);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_begin_file(writer, file, LMC_AUTO), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_ERR_ARGUMENT);
+    lmc_writer_free(writer);
     free(out.data);
 }
 
@@ -719,114 +722,116 @@ static void test_order(void)
         memset(&out, 0, sizeof out);
         writer = NULL;
         t_note("order, case %d", step);
-        CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
         switch (step) {
-        case 0: status = lmc_write_bytes(writer, "x", 1); break;
-        case 1: status = lmc_end_file(writer); break;
-        case 2: status = lmc_finish_writer(writer); break; /* not one file */
+        case 0: status = lmc_writer_write(writer, "x", 1); break;
+        case 1: status = lmc_writer_end_file(writer); break;
+        case 2: status = lmc_writer_finish(writer); break; /* not one file */
         case 3:
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            status = lmc_begin_file(writer, &other, LMC_AUTO);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            status = lmc_writer_begin_file(writer, &other, LMC_AUTO);
             break;
         case 4:
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            status = lmc_finish_writer(writer);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            status = lmc_writer_finish(writer);
             break;
         case 5:
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            status = lmc_write_bytes(writer, "0123456789A", 11);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            status = lmc_writer_write(writer, "0123456789A", 11);
             break;
         case 6:
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_write_bytes(writer, "012345678", 9), LMC_OK);
-            status = lmc_end_file(writer);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_write(writer, "012345678", 9), LMC_OK);
+            status = lmc_writer_end_file(writer);
             break;
         case 7:
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            status = lmc_write_bytes(writer, NULL, 1);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            status = lmc_writer_write(writer, NULL, 1);
             break;
-        case 17: status = lmc_write_stream(writer, &stream); break;
+        case 17: status = lmc_writer_write_stream(writer, &stream); break;
         case 18:
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            status = lmc_write_stream(writer, NULL);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            status = lmc_writer_write_stream(writer, NULL);
             break;
         case 19: /* a file takes its bytes from the stream and no more */
             file.size = other.size = 10;
             other.path = "g";
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
             CHECK(in.at == 10);
-            CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
             CHECK(in.at == 10);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            CHECK_STATUS(lmc_begin_file(writer, &other, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &other, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
             CHECK(in.at == 13); /* that was all */
-            status = lmc_end_file(writer);
+            status = lmc_writer_end_file(writer);
             file.size = other.size = 0;
             break;
-        case 8: status = lmc_add_metadata(writer, "", "v", 1); break;
-        case 9: status = lmc_add_metadata(writer, NULL, "v", 1); break;
+        case 8: status = lmc_writer_add_metadata(writer, "", "v", 1); break;
+        case 9: status = lmc_writer_add_metadata(writer, NULL, "v", 1); break;
         case 10: /* the same key twice: found when it is added, or at the end */
             file.size = 0;
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            CHECK_STATUS(lmc_add_metadata(writer, "k", "v", 1), LMC_OK);
-            status = lmc_add_metadata(writer, "k", "w", 1);
-            if (status == LMC_OK) status = lmc_finish_writer(writer);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_add_metadata(writer, "k", "v", 1), LMC_OK);
+            status = lmc_writer_add_metadata(writer, "k", "w", 1);
+            if (status == LMC_OK) status = lmc_writer_finish(writer);
             file.size = 10;
             break;
-        case 11: status = lmc_add_metadata(writer, "k", NULL, 1); break;
+        case 11: status = lmc_writer_add_metadata(writer, "k", NULL, 1); break;
         case 12: status = lmc_writer_get_info(writer, NULL); break;
-        case 13: status = lmc_begin_file(writer, &file, (enum lmc_dtype)LMC_DTYPE_COUNT); break;
+        case 13:
+            status = lmc_writer_begin_file(writer, &file, (enum lmc_dtype)LMC_DTYPE_COUNT);
+            break;
         case 14: /* the same path twice */
             other.path = "f";
             other.size = file.size = 0;
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
             /* refused at once, before its data comes */
-            status = lmc_begin_file(writer, &other, LMC_AUTO);
+            status = lmc_writer_begin_file(writer, &other, LMC_AUTO);
             break;
         case 15: /* no name beside another file */
             other.path = "";
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            status = lmc_begin_file(writer, &other, LMC_AUTO);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+            status = lmc_writer_begin_file(writer, &other, LMC_AUTO);
             break;
         default: /* the other way round */
-            CHECK_STATUS(lmc_begin_file(writer, &other, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            status = lmc_begin_file(writer, &file, LMC_AUTO);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &other, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+            status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
             break;
         }
         CHECK_STATUS(status, LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_finish_writer(writer), LMC_ERR_ARGUMENT);
-        lmc_free_writer(writer);
+        CHECK_STATUS(lmc_writer_finish(writer), LMC_ERR_ARGUMENT);
+        lmc_writer_free(writer);
         free(out.data);
     }
     t_note("order, after finishing");
     memset(&out, 0, sizeof out);
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
-    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_write_bytes(writer, "", 0) == LMC_OK ? LMC_OK : LMC_ERR_ARGUMENT,
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_write(writer, "", 0) == LMC_OK ? LMC_OK : LMC_ERR_ARGUMENT,
                  LMC_ERR_ARGUMENT);
-    lmc_free_writer(writer);
+    lmc_writer_free(writer);
     free(out.data);
     t_note("order, options");
     memset(&options, 0, sizeof options);
     writer = NULL;
     options.log2_block = 13;
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_ERR_ARGUMENT);
     options.log2_block = 23;
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_open_writer(NULL, &sink, NULL), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_open_writer(&writer, NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_open(NULL, &sink, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_open(&writer, NULL, NULL), LMC_ERR_ARGUMENT);
     CHECK(writer == NULL);
-    CHECK_STATUS(lmc_restore_snapshot(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_open_reader(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
-    lmc_free_writer(NULL);
-    lmc_free_reader(NULL);
+    CHECK_STATUS(lmc_snapshot_restore(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_reader_open(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+    lmc_writer_free(NULL);
+    lmc_reader_free(NULL);
 }
 
 /* -- the stack: lmc.h promises to need less than 32 KiB -- */
@@ -860,16 +865,16 @@ static void *do_everything(void *arg)
     int wrong = 1;
     memset(&options, 0, sizeof options);
     options.dtype = LMC_BF16;
-    cap = (size_t)lmc_bound_tensor(size, &options);
+    cap = (size_t)lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     plain = (uint8_t *)malloc(size);
     packed = (uint8_t *)malloc(cap);
     ws = (uint8_t *)malloc(ws_size);
     if (plain == NULL || packed == NULL || ws == NULL) abort();
     t_fill(plain, size, T_GAUSS, LMC_BF16, 3);
-    CHECK_STATUS(lmc_encode_tensor(packed, cap, &encoded, plain, size, &options, ws, ws_size),
+    CHECK_STATUS(lmc_tensor_encode(packed, cap, &encoded, plain, size, &options, ws, ws_size),
                  LMC_OK);
-    CHECK_STATUS(lmc_decode_tensor(plain, 0, size, packed, encoded, size, &options, ws, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(plain, 0, size, packed, encoded, size, &options, ws, ws_size),
                  LMC_OK);
     free(plain);
     free(packed);
@@ -946,27 +951,27 @@ static void test_large(void)
     sink.write = t_append;
     sink.user = source.user = &out;
     t_note("10 GB");
-    CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK);
-    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
     for (at = 0; at < total; at += piece)
-        if (lmc_write_bytes(writer, at == before ? data : zeros, piece) != LMC_OK) break;
+        if (lmc_writer_write(writer, at == before ? data : zeros, piece) != LMC_OK) break;
     CHECK(at == total);
-    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
+    CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
     CHECK(out.size < (size_t)(total / 1000)); /* zeros shrink at least 1000 times */
     source.read_at = t_read_at;
     source.size = out.size;
     start = clock();
-    CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK);
-    CHECK_STATUS(lmc_find_tensor(reader, NULL, "middle", &number, &found), LMC_OK);
-    CHECK_STATUS(lmc_read_tensor(reader, number, found, 0, got, piece), LMC_OK);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "middle", &number, &found), LMC_OK);
+    CHECK_STATUS(lmc_reader_read_tensor(reader, number, found, 0, got, piece), LMC_OK);
     ms = (double)(clock() - start) * 1000 / CLOCKS_PER_SEC;
     CHECK(memcmp(got, data, piece) == 0);
     CHECK(out.reads <= 5);
     printf("1 MB of 10 GB: %ld reads, %.1f ms of CPU time, file of %lu bytes\n", out.reads, ms,
            (unsigned long)out.size);
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     free(out.data);
     free(zeros);
     free(data);
@@ -981,22 +986,22 @@ static void test_many_paths(void)
     size_t i, again;
     for (again = 0; again < N; again += t_quick ? 23 : 1) {
         lmc_memory memory;
-        lmc_sink sink = lmc_make_memory_sink(&memory);
+        lmc_sink sink = lmc_memory_sink(&memory);
         lmc_writer *writer = NULL;
         lmc_file file;
         memset(&memory, 0, sizeof memory);
         memset(&file, 0, sizeof file);
         file.path = path;
         t_note("path %lu again", (unsigned long)again);
-        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+        if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK)) return;
         for (i = 0; i <= N; i++) {
             snprintf(path, sizeof path, "%lu", (unsigned long)(i < N ? i : again));
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO),
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO),
                          i < N ? LMC_OK : LMC_ERR_ARGUMENT);
-            if (i < N) CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            if (i < N) CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
         }
-        lmc_free_writer(writer);
-        lmc_free_memory(&memory);
+        lmc_writer_free(writer);
+        lmc_memory_free(&memory);
     }
 }
 
@@ -1020,7 +1025,7 @@ static void test_index_limit(void)
     for (many = 0; many < 2; many++) { /* one file of long names; many files */
         lmc_restore_options options;
         lmc_memory memory;
-        lmc_sink sink = lmc_make_memory_sink(&memory);
+        lmc_sink sink = lmc_memory_sink(&memory);
         lmc_stream stream;
         lmc_writer *writer = NULL;
         size_t n_begun = 0;
@@ -1033,7 +1038,7 @@ static void test_index_limit(void)
         heap.fail_at = -1;
         file.path = path;
         t_note("the limit to the index, %s", many ? "many files" : "long names");
-        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) break;
+        if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK)) break;
         memset(name, 'n', NAME);
         name[NAME] = 0;
         for (i = 0; i < NAMES; i++) {
@@ -1044,21 +1049,21 @@ static void test_index_limit(void)
             snprintf(path, sizeof path, "%lu", (unsigned long)i);
             file.n_tensors = many ? 0 : NAMES;
             file.tensors = many ? NULL : tensors;
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
         }
-        CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-        CHECK_STATUS(lmc_finish_writer(writer), LMC_ERR_ARGUMENT);
-        lmc_free_writer(writer);
+        CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+        CHECK_STATUS(lmc_writer_finish(writer), LMC_ERR_ARGUMENT);
+        lmc_writer_free(writer);
         options.alloc_user = &heap;
         options.limits.max_index_size = 5000;
         options.user = &n_begun;
         options.begin_file = count_file;
-        stream = lmc_make_memory_stream(&memory);
-        CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
+        stream = lmc_memory_stream(&memory);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
         CHECK(n_begun < (many ? 70u : 1u) && heap.peak < (size_t)NAME * NAMES / 2 &&
               heap.live == 0);
-        lmc_free_memory(&memory);
+        lmc_memory_free(&memory);
     }
     free(name);
     free(tensors);
@@ -1108,17 +1113,18 @@ static void test_streams(void)
         endless.read = 0;
         endless.until_wrong = i - 1;
         t_note("streams: %ld", i);
-        if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
-        CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
-        CHECK_STATUS(lmc_write_stream(writer, &stream), i == 0 ? LMC_ERR_WRITE : LMC_ERR_READ);
+        if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK)) return;
+        CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_F32), LMC_OK);
+        CHECK_STATUS(lmc_writer_write_stream(writer, &stream),
+                     i == 0 ? LMC_ERR_WRITE : LMC_ERR_READ);
         CHECK(endless.read < (uint64_t)100 << 20);
-        lmc_free_writer(writer);
+        lmc_writer_free(writer);
         if (i == 0) continue;
         endless.until_wrong = i - 1;
-        CHECK_STATUS(lmc_identify_file(&file, NULL, &stream, NULL, NULL), LMC_ERR_READ);
+        CHECK_STATUS(lmc_file_identify(&file, NULL, &stream, NULL, NULL), LMC_ERR_READ);
         if (i == 1) {
             endless.until_wrong = 0;
-            CHECK_STATUS(lmc_restore_snapshot(&stream, NULL, NULL), LMC_ERR_READ);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, NULL), LMC_ERR_READ);
         }
     }
 }
@@ -1135,8 +1141,8 @@ static void test_count_written(void)
         for (threads = 0; threads < 2; threads++) {
             lmc_writer_options options;
             lmc_memory out, in;
-            lmc_sink sink = lmc_make_memory_sink(&out);
-            lmc_stream stream = lmc_make_memory_stream(&in);
+            lmc_sink sink = lmc_memory_sink(&out);
+            lmc_stream stream = lmc_memory_stream(&in);
             /* blocks end anywhere in what is read at once */
             const uint64_t shape = (size - 1000) / 4;
             lmc_writer *writer = NULL;
@@ -1165,33 +1171,33 @@ static void test_count_written(void)
             t_note("count written, %s, %s", by_stream ? "by stream" : "by pieces",
                    threads ? "threads" : "serial");
             CHECK_STATUS(lmc_writer_get_info(NULL, &info), LMC_ERR_ARGUMENT);
-            if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, &options), LMC_OK)) return;
+            if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK)) return;
             CHECK(t_written(writer) == out.size && out.size == LMC_FILE_HEADER_SIZE);
-            CHECK_STATUS(lmc_begin_file(writer, &file, LMC_F32), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_F32), LMC_OK);
             for (at = 0; at < size && !by_stream; at += piece) {
                 CHECK_STATUS(
-                    lmc_write_bytes(writer, data + at, size - at < piece ? size - at : piece),
+                    lmc_writer_write(writer, data + at, size - at < piece ? size - at : piece),
                     LMC_OK);
                 CHECK(t_written(writer) == out.size);
             }
             in.data = data;
             in.size = size;
-            if (by_stream) CHECK_STATUS(lmc_write_stream(writer, &stream), LMC_OK);
+            if (by_stream) CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
             CHECK(t_written(writer) == out.size);
-            CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-            CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
             CHECK(t_written(writer) == out.size && out.size > size / 2);
-            lmc_free_writer(writer);
-            source = lmc_make_memory_source(&out);
-            if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {
+            lmc_writer_free(writer);
+            source = lmc_memory_source(&out);
+            if (CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) {
                 uint8_t *const got = (uint8_t *)malloc(size);
                 if (got == NULL) abort();
-                CHECK_STATUS(lmc_read_file(reader, 0, 0, got, size), LMC_OK);
+                CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, size), LMC_OK);
                 CHECK(memcmp(got, data, size) == 0);
                 free(got);
-                lmc_free_reader(reader);
+                lmc_reader_free(reader);
             }
-            lmc_free_memory(&out);
+            lmc_memory_free(&out);
         }
     free(data);
 }
@@ -1200,14 +1206,14 @@ static void test_count_written(void)
 static int write_file(lmc_memory *out, const lmc_writer_options *options, const lmc_file *file,
                       enum lmc_dtype dtype, const uint8_t *data)
 {
-    const lmc_sink sink = lmc_make_memory_sink(out);
+    const lmc_sink sink = lmc_memory_sink(out);
     lmc_writer *writer = NULL;
-    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, options), LMC_OK)) return 0;
-    CHECK_STATUS(lmc_begin_file(writer, file, dtype), LMC_OK);
-    CHECK_STATUS(lmc_write_bytes(writer, data, (size_t)file->size), LMC_OK);
-    CHECK_STATUS(lmc_end_file(writer), LMC_OK);
-    CHECK_STATUS(lmc_finish_writer(writer), LMC_OK);
-    lmc_free_writer(writer);
+    if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, options), LMC_OK)) return 0;
+    CHECK_STATUS(lmc_writer_begin_file(writer, file, dtype), LMC_OK);
+    CHECK_STATUS(lmc_writer_write(writer, data, (size_t)file->size), LMC_OK);
+    CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
     return 1;
 }
 
@@ -1254,7 +1260,7 @@ static void test_neighbours(void)
             alone += out.size;
             offset += file.size;
         } else CHECK(out.size < alone);
-        lmc_free_memory(&out);
+        lmc_memory_free(&out);
     }
     free(data);
 }
@@ -1295,30 +1301,30 @@ static void test_gap(void)
         t_store32(p + index_end, (uint32_t)(index_at + gap));
         t_store32(p + index_end + 16, (uint32_t)bad.size);
         t_store32(p + index_end + 28, t_crc32c(0, p + index_end, 28));
-        source = lmc_make_memory_source(&bad);
-        status = lmc_open_reader(&reader, &source, NULL);
+        source = lmc_memory_source(&bad);
+        status = lmc_reader_open(&reader, &source, NULL);
         CHECK_STATUS(status, what == 1 ? LMC_ERR_CORRUPT : LMC_OK);
         if (status == LMC_OK)
-            CHECK_STATUS(lmc_read_file(reader, 0, 0, got, sizeof got),
+            CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, sizeof got),
                          what ? LMC_ERR_CORRUPT : LMC_OK);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
         CHECK(source.read_at(source.user, bad.size - 4, got, 4) == 0 &&
               source.read_at(source.user, bad.size - 4, got, 5) != 0);
         CHECK(source.read_at(source.user, UINT64_MAX, got, 5) != 0);
         free(p);
     }
     { /* a file that is larger than the limit is not begun */
-        lmc_stream stream = lmc_make_memory_stream(&good);
+        lmc_stream stream = lmc_memory_stream(&good);
         lmc_restore_options options;
         size_t n_begun = 0;
         memset(&options, 0, sizeof options);
         options.user = &n_begun;
         options.begin_file = count_file;
         options.limits.max_total_size = sizeof content - 1;
-        CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_LIMIT);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
         CHECK(n_begun == 0);
     }
-    lmc_free_memory(&good);
+    lmc_memory_free(&good);
 }
 
 /* A FILE that the index has, and that is refused for its tensor, leaves nothing behind; nor does
@@ -1358,8 +1364,8 @@ static void test_refused_file(void)
     head[24 + 5]--; /* the size of the file: the tensor would end behind it */
     t_store32(head + 20, t_crc32c(0, head + 24, t_load32(head + 8)));
     t_store32(index + 20, t_crc32c(0, index + 24, t_load32(index + 8)));
-    source = lmc_make_memory_source(&out);
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_CORRUPT);
+    source = lmc_memory_source(&out);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_CORRUPT);
     CHECK(heap.calls > 3 && heap.live == 0 && heap.bytes == 0);
     t_note("a body of 64 GiB");
     head[24 + 5]++;
@@ -1367,9 +1373,9 @@ static void test_refused_file(void)
     t_store32(head + 12, 16);
     t_store32(head + 16, t_crc32c(0, head, 16));
     t_store32(index + 20, t_crc32c(0, index + 24, t_load32(index + 8)));
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_CORRUPT);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_CORRUPT);
     CHECK(heap.live == 0);
-    lmc_free_memory(&out);
+    lmc_memory_free(&out);
 }
 
 /* Runs of one block each, incompressible, that fill a wave's buffer (a sixteenth more than 1 MiB,
@@ -1407,7 +1413,7 @@ static void test_full_wave(void)
             tensors[k].size = size;
         }
         write_file(&out, &options, &file, LMC_AUTO, data);
-        lmc_free_memory(&out);
+        lmc_memory_free(&out);
         free(data);
         free(tensors);
         free(names);
@@ -1487,7 +1493,7 @@ static void test_close_twins(void)
         if (!write_file(&out, &options, &file, LMC_AUTO, data)) break;
         written[i] = out.size;
         { /* what is read back has been written */
-            lmc_stream stream = lmc_make_memory_stream(&out);
+            lmc_stream stream = lmc_memory_stream(&out);
             lmc_restore_options restore;
             t_target target;
             memset(&restore, 0, sizeof restore);
@@ -1497,11 +1503,11 @@ static void test_close_twins(void)
             restore.user = &target;
             restore.write = write_target;
             restore.read_back = read_target;
-            CHECK_STATUS(lmc_restore_snapshot(&stream, &restore, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, &restore, NULL), LMC_OK);
             CHECK(target.size == 2 * size && memcmp(target.data, data, 2 * size) == 0);
             free(target.data);
         }
-        lmc_free_memory(&out);
+        lmc_memory_free(&out);
     }
     CHECK(written[1] < written[0] * 6 / 10);
     free(data);
@@ -1529,17 +1535,17 @@ static void test_window(void)
     t_note("window");
     if (!write_file(&out, &options, &file, LMC_F32, data)) return;
     out.data[out.size / 5 * 3] ^= 1; /* in the second window, behind its first blocks */
-    source = lmc_make_memory_source(&out);
-    if (CHECK_STATUS(lmc_open_reader(&reader, &source, NULL), LMC_OK)) {
-        base = lmc_make_reader_base(reader);
+    source = lmc_memory_source(&out);
+    if (CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) {
+        base = lmc_reader_base(reader);
         for (i = 0; i < 2; i++) {
             CHECK_STATUS(base.read(base.user, 0, 7, got, sizeof got), LMC_OK);
             CHECK(memcmp(got, data + 7, sizeof got) == 0);
             CHECK(base.read(base.user, 0, window + 7, got, sizeof got) >= LMC_ERR_CORRUPT);
         }
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
     }
-    lmc_free_memory(&out);
+    lmc_memory_free(&out);
     free(data);
 }
 
@@ -1561,8 +1567,8 @@ static void test_long_section(void)
     const uint64_t size = ((uint64_t)1 << 40) + 1;
     lmc_restore_options options;
     lmc_memory memory;
-    lmc_sink sink = lmc_make_memory_sink(&memory);
-    lmc_stream stream = lmc_make_memory_stream(&memory);
+    lmc_sink sink = lmc_memory_sink(&memory);
+    lmc_stream stream = lmc_memory_stream(&memory);
     lmc_writer *writer = NULL;
     lmc_file file;
     t_note("a section of more than 2^40 bytes");
@@ -1570,17 +1576,17 @@ static void test_long_section(void)
     memset(&memory, 0, sizeof memory);
     memset(&file, 0, sizeof file);
     file.path = "";
-    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
-    CHECK_STATUS(lmc_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-    lmc_free_writer(writer);
+    if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK)) return;
+    CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    lmc_writer_free(writer);
     t_store32(memory.data + 88, (uint32_t)size);
     t_store32(memory.data + 92, (uint32_t)(size >> 32));
     t_store32(memory.data + 96, t_crc32c(0, memory.data + 80, 16));
-    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_CORRUPT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CORRUPT);
     memory.position = 0;
     options.limits.max_index_size = UINT64_MAX;
-    CHECK_STATUS(lmc_restore_snapshot(&stream, &options, NULL), LMC_ERR_CORRUPT);
-    lmc_free_memory(&memory);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CORRUPT);
+    lmc_memory_free(&memory);
 }
 
 /* An index of 5 GiB: more than a size_t of 32 bits can count; else the memory is there or not, and
@@ -1594,7 +1600,7 @@ static void test_long_index(void)
     lmc_source source;
     lmc_reader *reader = NULL;
     lmc_memory memory;
-    lmc_sink sink = lmc_make_memory_sink(&memory);
+    lmc_sink sink = lmc_memory_sink(&memory);
     lmc_writer *writer = NULL;
     uint8_t *const trailer = ends + 80;
     enum lmc_status status;
@@ -1603,10 +1609,10 @@ static void test_long_index(void)
     memset(&options, 0, sizeof options);
     memset(&heap, 0, sizeof heap);
     heap.fail_at = sizeof(size_t) > 4 ? 2 : -1; /* the index, after the reader and the file's end */
-    if (!CHECK_STATUS(lmc_open_writer(&writer, &sink, NULL), LMC_OK)) return;
+    if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK)) return;
     memcpy(ends, memory.data, 80);
-    lmc_free_writer(writer);
-    lmc_free_memory(&memory);
+    lmc_writer_free(writer);
+    lmc_memory_free(&memory);
     t_store32(trailer, 80);
     t_store32(trailer + 8, (uint32_t)index_size);
     t_store32(trailer + 12, (uint32_t)(index_size >> 32));
@@ -1620,11 +1626,11 @@ static void test_long_index(void)
     source.size = total;
     options.limits.max_index_size = UINT64_MAX;
     options.alloc_user = &heap;
-    status = lmc_open_reader(&reader, &source, &options);
+    status = lmc_reader_open(&reader, &source, &options);
     CHECK_STATUS(status, sizeof(size_t) > 4 ? LMC_ERR_MEMORY : LMC_ERR_SIZE);
     CHECK(heap.live == 0);
     options.limits.max_index_size = 0;
-    CHECK_STATUS(lmc_open_reader(&reader, &source, &options), LMC_ERR_LIMIT);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);
 }
 
 /* -- FILE sections of several files, which no writer makes -- */
@@ -1883,12 +1889,12 @@ static void test_hashes(void)
         source.read_at = t_read_at;
         source.user = &out;
         source.size = out.size;
-        CHECK_STATUS(lmc_open_reader(&reader, &source, &no_options), LMC_OK);
+        CHECK_STATUS(lmc_reader_open(&reader, &source, &no_options), LMC_OK);
         for (i = 0; i < model.n_files; i++) {
             const t_file *const f = &model.files[i];
             for (k = 0; k < (f->file.n_tensors ? f->file.n_tensors : 1); k++) {
                 const lmc_tensor *const t =
-                    f->file.n_tensors ? &lmc_get_file(reader, i)->tensors[k] : NULL;
+                    f->file.n_tensors ? &lmc_reader_get_file(reader, i)->tensors[k] : NULL;
                 n_items += (size_t)round;
                 t_sha_begin(&sha);
                 if (f->size)
@@ -1902,7 +1908,7 @@ static void test_hashes(void)
         CHECK_STATUS(lmc_read_content_hash(reader, 0, NULL, hash), LMC_ERR_ARGUMENT);
         CHECK_STATUS(lmc_read_content_hash(reader, 99, NULL, hash), LMC_ERR_ARGUMENT);
         CHECK_STATUS(lmc_read_content_hash(NULL, 0, NULL, hash), LMC_ERR_ARGUMENT);
-        lmc_free_reader(reader);
+        lmc_reader_free(reader);
     }
     CHECK(memcmp(id, plain_id, 32) == 0);
     /* a hash that is wrong, with every CRC right: only who checks it sees that */

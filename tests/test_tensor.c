@@ -17,13 +17,13 @@ static lmc_tensor_options options_of(enum lmc_dtype dtype, unsigned log2_block, 
 static size_t encode(const uint8_t *src, size_t size, const lmc_tensor_options *options)
 {
     size_t ws_size = lmc_tensor_workspace_size(options), enc_size = 99;
-    uint64_t bound = lmc_bound_tensor(size, options);
+    uint64_t bound = lmc_tensor_bound(size, options);
     uint8_t *enc;
     if (!CHECK(bound >= size && bound <= size + LMC_BLOCK_HEADER_SIZE * (size / 16384 + 1) &&
                ws_size > 0))
         return 0;
     enc = t_tail(&g_enc, (size_t)bound);
-    if (!CHECK_STATUS(lmc_encode_tensor(enc, (size_t)bound, &enc_size, src, size, options,
+    if (!CHECK_STATUS(lmc_tensor_encode(enc, (size_t)bound, &enc_size, src, size, options,
                                         t_tail(&g_ws, ws_size), ws_size),
                       LMC_OK))
         return 0;
@@ -38,7 +38,7 @@ static enum lmc_status decode(uint64_t offset, size_t size, const uint8_t *enc, 
     size_t ws_size = lmc_tensor_workspace_size(options);
     uint8_t *dst = t_tail(&g_dst, size);
     memset(dst, 0x33, size);
-    return lmc_decode_tensor(dst, offset, size, enc, enc_size, total, options,
+    return lmc_tensor_decode(dst, offset, size, enc, enc_size, total, options,
                              t_tail(&g_ws, ws_size), ws_size);
 }
 
@@ -66,12 +66,12 @@ static void test_sizes(void)
                 CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
                 if (enc_size == 0) continue;
                 /* a destination of just the size needed, and one byte less */
-                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size), enc_size, &small, src,
+                CHECK_STATUS(lmc_tensor_encode(t_tail(&g_dst, enc_size), enc_size, &small, src,
                                                size, &options, g_ws.data, g_ws.cap),
                              LMC_OK);
                 CHECK(small == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
                 small = 5;
-                CHECK_STATUS(lmc_encode_tensor(t_tail(&g_dst, enc_size - 1), enc_size - 1, &small,
+                CHECK_STATUS(lmc_tensor_encode(t_tail(&g_dst, enc_size - 1), enc_size - 1, &small,
                                                src, size, &options, g_ws.data, g_ws.cap),
                              LMC_ERR_DST_TOO_SMALL);
                 CHECK(small == 5);
@@ -97,7 +97,7 @@ static void test_ranges(void)
             lmc_block_info info;
             position.run = 3;
             position.block = (uint32_t)blocks;
-            if (!CHECK_STATUS(lmc_read_block_info(all + i, enc_size - i, position, &info), LMC_OK))
+            if (!CHECK_STATUS(lmc_block_parse(all + i, enc_size - i, position, &info), LMC_OK))
                 break;
             CHECK(info.size == (blocks < 3 ? block : 5000 * width));
             ends[blocks] = i += info.encoded_size;
@@ -169,12 +169,12 @@ static void test_threads(void)
         CHECK(decode(0, size, serial, enc_size, size, &options) >= LMC_ERR_TRUNCATED);
         serial[enc_size / 2] ^= 1;
         /* a destination of just the size needed, and one byte less */
-        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, enc_size), enc_size, &got, src, size,
+        CHECK_STATUS(lmc_tensor_encode(t_tail(&g_enc, enc_size), enc_size, &got, src, size,
                                        &options, g_ws.data, g_ws.cap),
                      LMC_OK);
         CHECK(got == enc_size && memcmp(t_tail(&g_enc, got), serial, got) == 0);
         got = enc_size - 1;
-        CHECK_STATUS(lmc_encode_tensor(t_tail(&g_enc, got), got, &got, src, size, &options,
+        CHECK_STATUS(lmc_tensor_encode(t_tail(&g_enc, got), got, &got, src, size, &options,
                                        g_ws.data, g_ws.cap),
                      LMC_ERR_DST_TOO_SMALL);
     }
@@ -217,10 +217,10 @@ static void test_damage(void)
     CHECK_STATUS(decode(0, size, all, enc_size, size, &options), LMC_ERR_CHECKSUM);
     options.run = 0;
     t_note("damage: swapped blocks");
-    CHECK_STATUS(lmc_read_block_info(all, enc_size, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(all, enc_size, position, &info), LMC_OK);
     first = info.encoded_size;
     position.block = 1;
-    CHECK_STATUS(lmc_read_block_info(all + first, enc_size - first, position, &info), LMC_OK);
+    CHECK_STATUS(lmc_block_parse(all + first, enc_size - first, position, &info), LMC_OK);
     second = info.encoded_size;
     CHECK(first == second && first == block + LMC_BLOCK_HEADER_SIZE);
     enc = t_tail(&g_enc, enc_size);
@@ -244,29 +244,29 @@ static void test_arguments(void)
     unsigned n = 0;
     lmc_parallel parallel = t_parallel(&n);
     t_note("arguments");
-    CHECK(ws_size >= lmc_workspace_size(65536));
-    CHECK_STATUS(lmc_encode_tensor(enc, 200, &enc_size, src, 100, &options, g_ws.data, ws_size),
+    CHECK(ws_size >= lmc_block_workspace_size(65536));
+    CHECK_STATUS(lmc_tensor_encode(enc, 200, &enc_size, src, 100, &options, g_ws.data, ws_size),
                  LMC_OK);
-    CHECK_STATUS(lmc_encode_tensor(NULL, 200, &got, src, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_encode(NULL, 200, &got, src, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, NULL, src, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_encode(dst, 200, NULL, src, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, NULL, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, NULL, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, NULL, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 100, NULL, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, NULL, 0), LMC_OK);
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &options, t_tail(&g_ws, ws_size - 1),
+    CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 100, &options, NULL, 0), LMC_OK);
+    CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 100, &options, t_tail(&g_ws, ws_size - 1),
                                    ws_size - 1),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_decode_tensor(NULL, 0, 100, enc, enc_size, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(NULL, 0, 100, enc, enc_size, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, enc_size, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, NULL, enc_size, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options, NULL, 0), LMC_OK);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, enc, enc_size, 100, &options,
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, enc, enc_size, 100, &options, NULL, 0), LMC_OK);
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, enc, enc_size, 100, &options,
                                    t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     { /* a part of a block, which is larger than the workspace's owner has said: as many elements,
@@ -275,22 +275,22 @@ static void test_arguments(void)
         lmc_tensor_options wide = options_of(LMC_U64, 14, 0), bytes = options_of(LMC_U8, 14, 0);
         size_t wide_size = 0;
         memset(g_src.data, 0, 8 * n);
-        CHECK_STATUS(lmc_encode_tensor(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide,
+        CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide,
                                        g_ws.data, g_ws.cap),
                      LMC_OK);
-        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &wide, g_ws.data,
+        CHECK_STATUS(lmc_tensor_decode(dst, 8, 100, g_enc.data, wide_size, 8 * n, &wide, g_ws.data,
                                        g_ws.cap),
                      LMC_OK);
-        CHECK_STATUS(lmc_decode_tensor(dst, 8, 100, g_enc.data, wide_size, 8 * n, &bytes, g_ws.data,
+        CHECK_STATUS(lmc_tensor_decode(dst, 8, 100, g_enc.data, wide_size, 8 * n, &bytes, g_ws.data,
                                        g_ws.cap),
                      LMC_ERR_WORKSPACE);
     }
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
-    CHECK_STATUS(lmc_encode_tensor(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_tensor_encode(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK(got == 0);
-    CHECK_STATUS(lmc_encode_tensor(NULL, 0, &got, src, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_encode(NULL, 0, &got, src, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
-    CHECK_STATUS(lmc_decode_tensor(dst, 0, 100, NULL, 0, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, NULL, 0, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_TRUNCATED);
     t_note("1024 workers with the largest blocks: more than 32 bits can count");
     bad = options;
@@ -299,8 +299,8 @@ static void test_arguments(void)
     parallel.n_workers = 1024;
     bad.parallel = &parallel;
     CHECK(lmc_tensor_workspace_size(&bad) == SIZE_MAX ||
-          lmc_tensor_workspace_size(&bad) / 1024 > lmc_workspace_size((size_t)1 << 20));
-    CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size),
+          lmc_tensor_workspace_size(&bad) / 1024 > lmc_block_workspace_size((size_t)1 << 20));
+    CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 96, &bad, g_ws.data, ws_size),
                  LMC_ERR_WORKSPACE);
     for (n = 0; n < 6; n++) {
         bad = options;
@@ -313,14 +313,14 @@ static void test_arguments(void)
             bad.parallel = &parallel;
         }
         t_note("illegal options %u", n);
-        CHECK(lmc_bound_tensor(100, &bad) == UINT64_MAX && lmc_tensor_workspace_size(&bad) == 0);
-        CHECK_STATUS(lmc_encode_tensor(dst, 200, &got, src, 100, &bad, g_ws.data, ws_size),
+        CHECK(lmc_tensor_bound(100, &bad) == UINT64_MAX && lmc_tensor_workspace_size(&bad) == 0);
+        CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 100, &bad, g_ws.data, ws_size),
                      LMC_ERR_ARGUMENT);
     }
-    CHECK(lmc_bound_tensor(UINT64_MAX, &options) == UINT64_MAX &&
-          lmc_bound_tensor(0, &options) == 0);
-    CHECK(lmc_bound_tensor(131072, &options) == 131096 &&
-          lmc_bound_tensor(131074, &options) == 131122);
+    CHECK(lmc_tensor_bound(UINT64_MAX, &options) == UINT64_MAX &&
+          lmc_tensor_bound(0, &options) == 0);
+    CHECK(lmc_tensor_bound(131072, &options) == 131096 &&
+          lmc_tensor_bound(131074, &options) == 131122);
 }
 
 int main(int argc, char **argv)

@@ -32,7 +32,7 @@ static enum lmc_status seen_begin(void *user, const lmc_file *file, size_t numbe
 static enum lmc_status seen_write(void *user, const void *data, size_t size)
 {
     t_seen *seen = (t_seen *)user;
-    lmc_sink sink = lmc_make_memory_sink(&seen->written[seen->n]);
+    lmc_sink sink = lmc_memory_sink(&seen->written[seen->n]);
     t_sha_add(&seen->sha, data, size);
     seen->size += size;
     return sink.write(sink.user, data, size);
@@ -66,12 +66,12 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
     hex("index_identity", id, 32);
     printf(", \"files\": [");
     for (i = 0; i < t_info(reader).n_files && status == LMC_OK; i++) {
-        const lmc_file *file = lmc_get_file(reader, i);
+        const lmc_file *file = lmc_reader_get_file(reader, i);
         uint8_t *data = (uint8_t *)malloc((size_t)file->size + 1);
         t_sha sha;
         if (data == NULL) abort();
         t_sha_begin(&sha);
-        status = lmc_read_file(reader, i, 0, data, (size_t)file->size);
+        status = lmc_reader_read_file(reader, i, 0, data, (size_t)file->size);
         if (status == LMC_OK) t_sha_add(&sha, data, (size_t)file->size);
         t_sha_end(&sha, id);
         printf("%s{\"kind\": %d, \"size\": %" PRIu64 ", \"mode\": %ld, \"mtime\": ", i ? ", " : "",
@@ -90,7 +90,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
             uint8_t *part = (uint8_t *)malloc((size_t)tensor->size + 1);
             unsigned d;
             if (part == NULL) abort();
-            status = lmc_read_tensor(reader, i, tensor, 0, part, (size_t)tensor->size);
+            status = lmc_reader_read_tensor(reader, i, tensor, 0, part, (size_t)tensor->size);
             printf("%s{", k ? ", " : "");
             hex("name", tensor->name, strlen(tensor->name));
             printf(", ");
@@ -118,7 +118,7 @@ static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
         const void *value;
         char key_hex[2 * 65535 + 1];
         size_t size;
-        if (lmc_get_metadata(reader, i, &key, &value, &size) != LMC_OK) abort();
+        if (lmc_reader_get_metadata(reader, i, &key, &value, &size) != LMC_OK) abort();
         for (k = 0; key[k] != '\0'; k++) sprintf(key_hex + 2 * k, "%02x", (uint8_t)key[k]);
         key_hex[2 * k] = '\0';
         printf("%s", i ? ", " : "");
@@ -187,7 +187,7 @@ static const lmc_base *find_base(const uint8_t wanted[32])
     for (i = 0; i < g_n_bases; i++) {
         known_base *b = &g_bases[i];
         if (b->in_use || !open_base(b)) continue;
-        if (lmc_identify_base(&b->base, id, NULL) != LMC_OK) abort();
+        if (lmc_base_identify(&b->base, id, NULL) != LMC_OK) abort();
         if (memcmp(id, wanted, 32) == 0) return &b->base;
         if (!first) first = &b->base;
     }
@@ -207,7 +207,7 @@ static int open_base(known_base *b)
         stream.user = &from;
         b->file.path = "";
         b->file.size = b->memory.size;
-        if (lmc_identify_file(&b->file, NULL, &stream, NULL, NULL) != LMC_OK) abort();
+        if (lmc_file_identify(&b->file, NULL, &stream, NULL, NULL) != LMC_OK) abort();
         b->base.n_files = 1;
         b->base.get_file = get_plain_file;
         b->base.read = read_plain_file;
@@ -222,8 +222,8 @@ static int open_base(known_base *b)
     if (lmc_header_parse(b->memory.data, b->memory.size, &header) == LMC_OK && header.has_base)
         options.base = find_base(header.base_identity);
     b->in_use = 0;
-    if (lmc_open_reader(&b->reader, &source, &options) != LMC_OK) return 0;
-    b->base = lmc_make_reader_base(b->reader);
+    if (lmc_reader_open(&b->reader, &source, &options) != LMC_OK) return 0;
+    b->base = lmc_reader_base(b->reader);
     return 1;
 }
 
@@ -263,15 +263,15 @@ static void one(const char *path)
     options.limits.max_total_size = reader_options.limits.max_total_size = (uint64_t)1 << 28;
     stream.read = t_read;
     stream.user = source.user = &in;
-    status = lmc_restore_snapshot(&stream, &options, id);
+    status = lmc_snapshot_restore(&stream, &options, id);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
     hex("identity", id, 32);
     source.read_at = t_read_at;
     source.size = in.size;
-    status = lmc_open_reader(&reader, &source, &reader_options);
+    status = lmc_reader_open(&reader, &source, &reader_options);
     if (status == LMC_OK) status = show(reader, &seen);
     printf(", \"read\": \"%s\"}\n", lmc_status_name(status));
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
 }
 
 int main(int argc, char **argv)

@@ -20,7 +20,7 @@
 static void free_choices(struct member *member)
 {
     for (size_t k = 0; k < member->n_tensors && member->choices; k++) {
-        lmc_free_quantizer(member->choices[k].quantizer);
+        lmc_quantizer_free(member->choices[k].quantizer);
         free(member->choices[k].reason);
     }
     free(member->choices);
@@ -43,7 +43,7 @@ void free_members(struct members *m)
  * of a chain. */
 static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
 {
-    lmc_base base = lmc_make_reader_base(a->reader);
+    lmc_base base = lmc_reader_base(a->reader);
     enum lmc_status status = base.read(base.user, number, offset, dst, size);
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }

@@ -133,7 +133,7 @@ static int parse_field(struct rule *r, const char *text, const char *where, int 
                    ? CODE_OK
                    : fail_rule(where, r->text, "role= wants m, v, gradient, weight, other or any");
     if (size == 5 && memcmp(text, "dtype", 5) == 0) {
-        r->dtype = lmc_find_dtype(value + 1);
+        r->dtype = lmc_dtype_find(value + 1);
         return r->dtype != LMC_AUTO
                    ? CODE_OK
                    : fail_rule(where, r->text,

@@ -26,7 +26,7 @@
 
 static uint64_t count_elements(const lmc_tensor *t)
 {
-    return t->size / lmc_dtype_width(lmc_find_dtype(t->dtype));
+    return t->size / lmc_dtype_width(lmc_dtype_find(t->dtype));
 }
 
 /* Nothing but its length. */
@@ -49,7 +49,7 @@ static uint64_t choose_group(const lmc_tensor *t)
 /* Why a tensor is not quantised, whatever is in it; NULL: it is. */
 static const char *find_obstacle(const struct choice *c)
 {
-    enum lmc_dtype dtype = lmc_find_dtype(c->tensor->dtype);
+    enum lmc_dtype dtype = lmc_dtype_find(c->tensor->dtype);
     if (c->rule->kind == CHOOSE_LOSSLESS) return "the rule says so";
     if (c->rule->kind == CHOOSE_AUTO &&
         (c->meaning.role == ROLE_WEIGHT || c->meaning.role == ROLE_OTHER))
@@ -145,7 +145,7 @@ static void set_quantizer_options(lmc_quantizer_options *options, const struct c
     const struct rule *r = c->rule;
     int is_moment = c->meaning.role == ROLE_M || c->meaning.role == ROLE_V;
     memset(options, 0, sizeof *options);
-    options->dtype = lmc_find_dtype(c->tensor->dtype);
+    options->dtype = lmc_dtype_find(c->tensor->dtype);
     options->role = c->meaning.role == ROLE_M   ? LMC_ROLE_FIRST_MOMENT
                     : c->meaning.role == ROLE_V ? LMC_ROLE_SECOND_MOMENT
                                                 : LMC_ROLE_OTHER;
@@ -166,7 +166,7 @@ lmc_quantizer_info get_info(const struct choice *c)
     lmc_quantizer_info info;
     memset(&info, 0, sizeof info);
     info.is_lossless = 1;
-    if (c->quantizer && lmc_get_quantizer_info(c->quantizer, &info) != LMC_OK) abort();
+    if (c->quantizer && lmc_quantizer_get_info(c->quantizer, &info) != LMC_OK) abort();
     return info;
 }
 
@@ -228,7 +228,7 @@ static int fit_quantizer(struct choice *c, struct members *m)
         options.measure =
             options.measure == LMC_MEASURE_UPDATE ? LMC_MEASURE_RELATIVE : options.measure;
     }
-    status = lmc_fit_quantizer(&c->quantizer, &elements, &options);
+    status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
     close_opened(&own.opened);
     close_opened(&seconds.opened);
     if (status == LMC_ERR_READ) return m->code;
@@ -287,7 +287,7 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     file.size = t->size;
     file.n_tensors = 1;
     file.tensors = alone;
-    status = lmc_identify_file(&file, alone, &stream, NULL, NULL);
+    status = lmc_file_identify(&file, alone, &stream, NULL, NULL);
     close_opened(&own.opened);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);

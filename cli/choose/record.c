@@ -72,7 +72,7 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
         char *text;
         set_json(object, "tensors", json_incref(tensors));
         text = (char *)check_memory(json_dumps(object, JSON_COMPACT));
-        status = lmc_add_metadata(writer, POLICY_KEY, text, strlen(text));
+        status = lmc_writer_add_metadata(writer, POLICY_KEY, text, strlen(text));
         free(text);
     }
     json_decref(tensors);

@@ -87,7 +87,7 @@ struct meaning find_meaning(const struct policy *p, const char *path, const lmc_
 {
     struct meaning found;
     memset(&found, 0, sizeof found);
-    if (is_float(lmc_find_dtype(t->dtype)) && !find_role_in(&found, p, t->name, 0) &&
+    if (is_float(lmc_dtype_find(t->dtype)) && !find_role_in(&found, p, t->name, 0) &&
         !find_role_in(&found, p, path, 1))
         found.role = ROLE_WEIGHT;
     for (size_t i = 0; i < p->n_namings; i++)
@@ -100,7 +100,7 @@ struct meaning find_meaning(const struct policy *p, const char *path, const lmc_
 
 static int selects(const struct rule *r, const char *path, const lmc_tensor *t)
 {
-    return (r->dtype == LMC_AUTO || r->dtype == lmc_find_dtype(t->dtype)) &&
+    return (r->dtype == LMC_AUTO || r->dtype == lmc_dtype_find(t->dtype)) &&
            t->size >= r->min_size && t->size <= r->max_size && matches(r->glob, path, t->name);
 }
 

@@ -67,7 +67,7 @@ static void collect_candidates(struct candidates *c, const struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             const lmc_tensor *t = &m->list[i].tensors[k];
-            enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+            enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
             if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation ||
                 (m->list[i].choices && m->list[i].choices[k].is_wanted))
                 continue; /* what is quantised is no longer what it was */
@@ -96,7 +96,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
 {
     const lmc_tensor *t = &m->list[c->member].tensors[c->tensor];
     unsigned char sample[N_SAMPLES * 8];
-    unsigned width = lmc_dtype_width(lmc_find_dtype(t->dtype)), n_places = !is_scattered ? 1
+    unsigned width = lmc_dtype_width(lmc_dtype_find(t->dtype)), n_places = !is_scattered ? 1
                                                                            : m->archive
                                                                                ? N_PLACES_OF_ARCHIVE
                                                                                : N_PLACES;
@@ -115,7 +115,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     if (c->conversion) {
         unsigned char wide[sizeof sample];
         memcpy(wide, sample, size);
-        if (lmc_convert(sample, wide, N_SAMPLES, c->conversion) != LMC_OK) abort();
+        if (lmc_conversion_apply(sample, wide, N_SAMPLES, c->conversion) != LMC_OK) abort();
         width /= 2;
         size /= 2;
     }

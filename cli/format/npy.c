@@ -207,7 +207,7 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
 
 const char *npy_descr(const char *dtype)
 {
-    enum lmc_dtype number = lmc_find_dtype(dtype);
+    enum lmc_dtype number = lmc_dtype_find(dtype);
     for (size_t i = 0; i < sizeof npy_dtypes / sizeof *npy_dtypes; i++)
         if (strcmp(npy_dtypes[i].name, dtype) == 0) return npy_dtypes[i].descr;
     if (number == LMC_AUTO || lmc_dtype_bits(number) % 8 != 0) return NULL;

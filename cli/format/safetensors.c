@@ -375,8 +375,8 @@ static enum container_result check_entry(struct container *c, struct entry_of_te
         return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
     t->offset = start + e->offsets[0];
     t->size = e->offsets[1] - e->offsets[0];
-    if (lmc_find_dtype(t->dtype) != LMC_AUTO &&
-        (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_find_dtype(t->dtype)),
+    if (lmc_dtype_find(t->dtype) != LMC_AUTO &&
+        (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_dtype_find(t->dtype)),
                                 &bytes) ||
          bytes != t->size))
         return container_bad(

@@ -73,7 +73,7 @@ int fail_archive(const struct archive *a, enum lmc_status status)
 
 void close_archive(struct archive *a)
 {
-    lmc_free_reader(a->reader);
+    lmc_reader_free(a->reader);
     if (a->fd > STDIN_FILENO) close(a->fd);
 }
 
@@ -115,7 +115,7 @@ enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     lmc_source source;
     lmc_reader_options options;
-    lmc_free_reader(a->reader);
+    lmc_reader_free(a->reader);
     a->reader = NULL;
     source.read_at = read_archive;
     source.user = a;
@@ -124,7 +124,7 @@ enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
     options.parallel = &a->o->parallel;
     options.base = base;
     options.lender = a->lender;
-    return lmc_open_reader(&a->reader, &source, &options);
+    return lmc_reader_open(&a->reader, &source, &options);
 }
 
 int read_archive_index(struct archive *a, const lmc_base *base)
@@ -168,7 +168,7 @@ uint64_t total_of_files(const lmc_reader *reader)
 {
     uint64_t total = 0;
     for (size_t i = 0; i < snapshot_info(reader).n_files; i++)
-        total += lmc_get_file(reader, i)->size;
+        total += lmc_reader_get_file(reader, i)->size;
     return total;
 }
 
@@ -183,11 +183,11 @@ char *copy_metadata(const struct archive *a, const char *wanted)
 
 const lmc_file *get_delta_file(void *user, size_t number)
 {
-    return lmc_get_file(((struct archive *)user)->reader, number);
+    return lmc_reader_get_file(((struct archive *)user)->reader, number);
 }
 
 int is_tree_of_files(const lmc_reader *reader)
 {
-    const lmc_file *file = lmc_get_file(reader, 0);
+    const lmc_file *file = lmc_reader_get_file(reader, 0);
     return *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
 }

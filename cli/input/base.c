@@ -106,7 +106,7 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
     stream.read = read_stream;
     stream.user = s;
     progress_start(s->name, s->size);
-    status = lmc_identify_file(&f->file, f->tensors, &stream, &o->parallel, NULL);
+    status = lmc_file_identify(&f->file, f->tensors, &stream, &o->parallel, NULL);
     progress_clear();
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_TRUNCATED ||
@@ -171,7 +171,7 @@ static int check_base(const struct base *b)
 
 static const lmc_file *get_archive_file(void *user, size_t number)
 {
-    return lmc_get_file(((struct base *)user)->archive.reader, number);
+    return lmc_reader_get_file(((struct base *)user)->archive.reader, number);
 }
 
 static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst,
@@ -221,7 +221,7 @@ static int finish_base_of_files(struct base *b)
     b->source.get_file = get_base_file;
     b->source.read = read_base_file;
     b->source.user = b;
-    if (lmc_identify_base(&b->source, b->identity, NULL) != LMC_OK) check_memory(NULL);
+    if (lmc_base_identify(&b->source, b->identity, NULL) != LMC_OK) check_memory(NULL);
     b->state = BASE_IDENTIFIED;
     return CODE_OK;
 }
@@ -349,7 +349,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct comm
     int code = list_base(&l, b);
     files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
     found = files + n;
-    for (size_t i = 0; i < n; i++) files[i] = lmc_get_file(reader, i);
+    for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
     qsort((void *)files, n, sizeof *files, compare_paths);
     if (code == CODE_OK && match_entries(&l, files, n, found)) {
         view = (struct base *)resize(NULL, 1, sizeof *view);
@@ -474,7 +474,7 @@ int prepare_base(struct base *b, const struct common *o)
         if (code == CODE_OK && own) code = read_archive_index(&b->archive, &own->source);
         b->below = own;
         b->is_visited = 0;
-        b->by_reader = lmc_make_reader_base(b->archive.reader);
+        b->by_reader = lmc_reader_base(b->archive.reader);
         b->source.n_files = snapshot_info(b->archive.reader).n_files;
         b->source.get_file = get_archive_file;
         b->source.read = read_archive_file;

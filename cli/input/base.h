@@ -46,7 +46,7 @@
  *   of one of them                                                              the base
  *   apply: files of the same     check_layout                 the same          (identified again)
  *   paths, kinds, sizes
- *   apply: bytes of each block   lmc_restore_snapshot, by     before a change   (identified again)
+ *   apply: bytes of each block   lmc_snapshot_restore, by     before a change   (identified again)
  *                                rewrite_target               after: fail_half  4: showed only
  *                                                                               after
  *   apply: it stays what it is   apply_all                    after identifying 4: was changed

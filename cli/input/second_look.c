@@ -28,7 +28,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     stream.user = l->source;
     options->parallel = &l->o->parallel;
     options->base = l->base;
-    return lmc_restore_snapshot(&stream, options, identity);
+    return lmc_snapshot_restore(&stream, options, identity);
 }
 
 static int fail_second_look(const char *name)
@@ -54,7 +54,7 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
     enum lmc_status status;
     if (!l->is_open) *code = open_second_look(l);
     if (*code != CODE_OK) return LMC_ERR_READ;
-    status = lmc_read_file(l->archive.reader, number, offset, dst, size);
+    status = lmc_reader_read_file(l->archive.reader, number, offset, dst, size);
     if (status != LMC_OK) *code = fail_archive(&l->archive, status);
     return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }

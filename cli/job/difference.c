@@ -138,11 +138,11 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     options->prediction = prediction;
     options->prediction_size = prediction ? size : 0;
     workspace_size = lmc_tensor_workspace_size(options);
-    cap = (size_t)lmc_bound_tensor(size, options);
+    cap = (size_t)lmc_tensor_bound(size, options);
     if (workspace_size > d->workspace_size)
         d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
     if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
-    status = lmc_encode_tensor(d->coded, d->coded_size, &coded, d->new_piece, size, options,
+    status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size, options,
                                d->workspace, d->workspace_size);
     *total += coded;
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
@@ -154,7 +154,7 @@ int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
     lmc_tensor_options options;
     unsigned width;
     memset(&options, 0, sizeof options);
-    options.dtype = lmc_find_dtype(item->dtype);
+    options.dtype = lmc_dtype_find(item->dtype);
     options.level = d->level;
     options.parallel = &d->o->parallel;
     width = lmc_dtype_width(options.dtype);

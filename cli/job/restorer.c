@@ -28,7 +28,7 @@ static enum lmc_status stop_restore(struct restore *r, int code)
     return code == CODE_OK ? LMC_OK : LMC_ERR_WRITE;
 }
 
-/* -- callbacks of lmc_restore_snapshot -- */
+/* -- callbacks of lmc_snapshot_restore -- */
 
 static void add_path(struct restore *r, const char *path)
 {

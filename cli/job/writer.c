@@ -54,8 +54,9 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.may_quantize = may_quantise(m);
     sink.write = write_snapshot;
     sink.user = out;
-    status = lmc_open_writer(writer, &sink, &options);
-    if (status == LMC_OK && name) status = lmc_add_metadata(*writer, BASE_KEY, name, strlen(name));
+    status = lmc_writer_open(writer, &sink, &options);
+    if (status == LMC_OK && name)
+        status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
     free(name);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
@@ -80,11 +81,11 @@ int complete_snapshot(int code, lmc_writer *writer, struct output *out,
     if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
         enum lmc_status status = record_choices(writer, m);
-        if (status == LMC_OK) status = lmc_finish_writer(writer);
+        if (status == LMC_OK) status = lmc_writer_finish(writer);
         if (status != LMC_OK) code = fail_writer(status, out, output_name(out));
         else if (m->archive) code = check_identity(m->archive, writer);
     }
-    lmc_free_writer(writer);
+    lmc_writer_free(writer);
     if (code != CODE_OK) {
         discard_output(out);
         return code;

@@ -37,7 +37,7 @@ static enum lmc_status read_last(void *user, size_t number, uint64_t offset, voi
 
 static const lmc_file *get_last_file(void *user, size_t number)
 {
-    return lmc_get_file(((struct apply *)user)->last.reader, number);
+    return lmc_reader_get_file(((struct apply *)user)->last.reader, number);
 }
 
 /* Copies standard input to an unnamed file beside the target, which then stands for it. */
@@ -265,7 +265,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
         close_archive(&archive);
         return code;
     }
-    lmc_free_reader(archive.reader); /* which may refer to the base */
+    lmc_reader_free(archive.reader); /* which may refer to the base */
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
     if (a->o->verbosity >= 2)

@@ -47,7 +47,7 @@ static enum lmc_status rewrite_begin(void *user, const lmc_file *file, size_t nu
 {
     struct rewrite *w = (struct rewrite *)user;
     (void)file;
-    if (number > 0) w->n_before += lmc_get_file(w->delta->reader, number - 1)->size;
+    if (number > 0) w->n_before += lmc_reader_get_file(w->delta->reader, number - 1)->size;
     w->file_number = number;
     if (w->n_handed < w->n_before) w->n_handed = w->n_before;
     return number < snapshot_info(w->delta->reader).n_files ? LMC_OK : LMC_ERR_WRITE;
@@ -91,7 +91,7 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     stream.read = stream_delta;
     stream.user = w;
     progress_start(w->delta->name, archive_size(w->delta));
-    *status = lmc_restore_snapshot(&stream, &options, NULL);
+    *status = lmc_snapshot_restore(&stream, &options, NULL);
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&

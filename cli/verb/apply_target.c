@@ -31,7 +31,7 @@ static const lmc_file **sort_files(const lmc_reader *reader)
 {
     size_t n = snapshot_info(reader).n_files;
     const lmc_file **files = (const lmc_file **)resize(NULL, n, sizeof *files);
-    for (size_t i = 0; i < n; i++) files[i] = lmc_get_file(reader, i);
+    for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
     qsort(files, n, sizeof *files, compare_files);
     return files;
 }

@@ -84,8 +84,8 @@ static int copy_large_piece(struct extract *e, unsigned char *window, struct out
     uint64_t place = place_of_piece(e);
     for (uint64_t done = 0; done < e->piece;) {
         size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
-        enum lmc_status status =
-            lmc_read_tensor(e->archive->reader, e->file, e->tensor, place + done, window, part);
+        enum lmc_status status = lmc_reader_read_tensor(e->archive->reader, e->file, e->tensor,
+                                                        place + done, window, part);
         int code =
             status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
         if (code != CODE_OK) return code;
@@ -108,8 +108,8 @@ static int copy_window(struct extract *e, unsigned char *window, struct output *
         end = next + e->piece;
         next_piece(&ahead);
     }
-    status = lmc_read_tensor(e->archive->reader, e->file, e->tensor, place, window,
-                             (size_t)(end - place));
+    status = lmc_reader_read_tensor(e->archive->reader, e->file, e->tensor, place, window,
+                                    (size_t)(end - place));
     if (status != LMC_OK) return fail_archive(e->archive, status);
     while (e->left > ahead.left) {
         int code = write_part(out, window + (place_of_piece(e) - place), (size_t)e->piece);
@@ -173,14 +173,15 @@ static int fail_lookup(const struct archive *a, enum lmc_status status, const ch
 /* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
 static int find_tensor(struct extract *e, const char *text, const char *file, int *has_slice)
 {
-    enum lmc_status status = lmc_find_tensor(e->archive->reader, file, text, &e->file, &e->tensor);
+    enum lmc_status status =
+        lmc_reader_find_tensor(e->archive->reader, file, text, &e->file, &e->tensor);
     const char *bracket = strrchr(text, '[');
     size_t size = strlen(text);
     int code;
     *has_slice = 0;
     if (status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']') {
         char *name = copy_string(text, (size_t)(bracket - text));
-        status = lmc_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
+        status = lmc_reader_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
         code = status == LMC_OK ? parse_slice(&e->slice, bracket + 1, e->tensor)
                                 : fail_lookup(e->archive, status, name, file);
         free(name);
@@ -195,7 +196,7 @@ static int find_tensor(struct extract *e, const char *text, const char *file, in
 static int find_only_tensor(struct extract *e)
 {
     for (size_t i = 0; i < snapshot_info(e->archive->reader).n_files; i++) {
-        const lmc_file *f = lmc_get_file(e->archive->reader, i);
+        const lmc_file *f = lmc_reader_get_file(e->archive->reader, i);
         if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
             return fail(CODE_USAGE, e->archive->name,
                         "has several tensors; name one ('lmc -l' lists them)");
@@ -211,7 +212,7 @@ static int find_only_tensor(struct extract *e)
 static int plan_cat(struct extract *e, int has_slice)
 {
     const lmc_tensor *t = e->tensor;
-    enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+    enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
     if (has_slice && dtype == LMC_AUTO)
         return fail(CODE_ERROR, t->name,

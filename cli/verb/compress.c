@@ -37,7 +37,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
     size_t more = 0;
     stream.read = read_stream;
     stream.user = s;
-    status = lmc_write_stream(writer, &stream);
+    status = lmc_writer_write_stream(writer, &stream);
     if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
         (void)read_stream(s, &byte, 1, &more);   /* s->error tells */
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
@@ -86,11 +86,11 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     }
     file.tensors = member->tensors;
     file.n_tensors = member->n_tensors;
-    status = lmc_begin_file(writer, &file, o->common.dtype);
+    status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
     if (code != CODE_OK) return code;
-    status = lmc_end_file(writer);
+    status = lmc_writer_end_file(writer);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
 }
 
@@ -234,8 +234,8 @@ static int add_directory(const struct member *member, lmc_writer *writer, const 
     file.mode = member->st.st_mode & 07777;
     file.mtime_s = member->st.st_mtim.tv_sec;
     file.mtime_ns = (uint32_t)member->st.st_mtim.tv_nsec;
-    status = lmc_begin_file(writer, &file, LMC_AUTO);
-    if (status == LMC_OK) status = lmc_end_file(writer);
+    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, member->full);
 }
 

@@ -83,13 +83,14 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
         printf("  offset %llu  %s", (unsigned long long)t->offset, identity);
     }
     putchar('\n');
-    if (o->verbosity >= 2) print_choice(choices, lmc_get_file(a->reader, file)->path, t->name);
+    if (o->verbosity >= 2)
+        print_choice(choices, lmc_reader_get_file(a->reader, file)->path, t->name);
 }
 
 static void print_file(const struct archive *a, size_t number, const json_t *choices,
                        const struct common *o)
 {
-    const lmc_file *f = lmc_get_file(a->reader, number);
+    const lmc_file *f = lmc_reader_get_file(a->reader, number);
     uint64_t packed = snapshot_encoded_size(a->reader, number, 0, f->size);
     int is_directory = f->kind == LMC_FILE_DIRECTORY;
     if (is_directory) printf("  %-68s", "directory");
@@ -114,10 +115,10 @@ static void print_archive(const struct archive *a, const struct common *o)
     uint8_t bytes[LMC_IDENTITY_SIZE];
     char identity[2 * LMC_IDENTITY_SIZE + 1];
     for (size_t i = 0; i < n; i++) {
-        size += lmc_get_file(a->reader, i)->size;
-        n_directories += lmc_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
-        n_tensors += lmc_get_file(a->reader, i)->n_tensors;
-        n_lossy += count_lossy(lmc_get_file(a->reader, i));
+        size += lmc_reader_get_file(a->reader, i)->size;
+        n_directories += lmc_reader_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
+        n_tensors += lmc_reader_get_file(a->reader, i)->n_tensors;
+        n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
     }
     snapshot_identity(a->reader, bytes);
     format_identity(identity, bytes);
@@ -181,7 +182,7 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
 
 static json_t *make_json_file(const struct archive *a, size_t number)
 {
-    const lmc_file *f = lmc_get_file(a->reader, number);
+    const lmc_file *f = lmc_reader_get_file(a->reader, number);
     json_t *object = (json_t *)check_memory(json_object()),
            *tensors = (json_t *)check_memory(json_array());
     char crc[9];
@@ -206,7 +207,7 @@ static json_t *make_json_metadata(const struct archive *a)
     const char *key;
     const void *value;
     size_t size;
-    for (size_t i = 0; lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++) {
+    for (size_t i = 0; lmc_reader_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++) {
         size_t length = strlen(key);
         json_t *name = json_stringn(key, length);
         char *hex = (char *)resize(NULL, 2 * length + 5, 1);
@@ -232,8 +233,8 @@ static void print_json(const struct archive *a)
     json_t *record = load_record(a);
     snapshot_identity(a->reader, bytes);
     for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) {
-        n_lossy += count_lossy(lmc_get_file(a->reader, i));
-        size += lmc_get_file(a->reader, i)->size;
+        n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
+        size += lmc_reader_get_file(a->reader, i)->size;
         json_array_append_new(files, make_json_file(a, i));
     }
     set_json_text(object, "snapshot", a->name);

@@ -46,22 +46,22 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
 {
     struct archive *a = m->archive;
     const struct member *member = &m->list[number];
-    lmc_file file = *lmc_get_file(a->reader, member->number);
+    lmc_file file = *lmc_reader_get_file(a->reader, member->number);
     enum lmc_status status;
     uint32_t crc = 0;
     file.tensors = member->tensors;
-    status = lmc_begin_file(writer, &file, LMC_AUTO);
+    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);
-        status = lmc_read_file(a->reader, member->number, at, window, size);
+        status = lmc_reader_read_file(a->reader, member->number, at, window, size);
         if (status != LMC_OK) return fail_archive(a, status);
         crc = lmc_crc32c(crc, window, size);
-        status = lmc_write_bytes(writer, window, size);
+        status = lmc_writer_write(writer, window, size);
         at += size;
         progress_add(size);
     }
     if (status == LMC_OK && crc != file.crc) return fail_status(a->name, LMC_ERR_CORRUPT);
-    if (status == LMC_OK) status = lmc_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
     if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
         return worse(o->bases->code, m->code);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
@@ -92,13 +92,13 @@ static int read_quantizer(struct members *m, struct choice *c)
     enum lmc_status status;
     memset(&second, 0, sizeof second);
     second.file_number = SIZE_MAX;
-    status =
-        lmc_read_quantizer(&c->quantizer, a->reader, m->list[c->member].number, c->tensor, &second);
+    status = lmc_reader_recover_quantizer(&c->quantizer, a->reader, m->list[c->member].number,
+                                          c->tensor, &second);
     if (status != LMC_OK) return fail_archive(a, status);
     if (second.file_number == SIZE_MAX) return CODE_OK;
     c->partner = find_choice_at(m, second.file_number, second.offset);
     if (!c->partner) { /* no tensor stands there; what can do without is stored as it is */
-        lmc_free_quantizer(c->quantizer);
+        lmc_quantizer_free(c->quantizer);
         c->quantizer = NULL;
         return CODE_OK;
     }
@@ -111,7 +111,8 @@ static int read_quantizer(struct members *m, struct choice *c)
 static int read_quantizers(struct members *m)
 {
     int code = CODE_OK, any = 0;
-    for (size_t i = 0; i < m->n; i++) any |= count_lossy(lmc_get_file(m->archive->reader, i)) != 0;
+    for (size_t i = 0; i < m->n; i++)
+        any |= count_lossy(lmc_reader_get_file(m->archive->reader, i)) != 0;
     if (any) make_choices(m);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && code == CODE_OK; k++)
@@ -139,8 +140,9 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     size_t size;
     enum lmc_status status = LMC_OK;
     for (size_t i = 0;
-         status == LMC_OK && lmc_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++)
-        if (strcmp(key, BASE_KEY) != 0) status = lmc_add_metadata(writer, key, value, size);
+         status == LMC_OK && lmc_reader_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK;
+         i++)
+        if (strcmp(key, BASE_KEY) != 0) status = lmc_writer_add_metadata(writer, key, value, size);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
@@ -163,7 +165,7 @@ static int recode_archive(struct archive *a, const struct base *base, struct out
     m.list = (struct member *)resize(NULL, m.n, sizeof *m.list);
     memset(m.list, 0, m.n * sizeof *m.list);
     for (size_t i = 0; i < m.n; i++) {
-        const lmc_file *f = lmc_get_file(a->reader, i);
+        const lmc_file *f = lmc_reader_get_file(a->reader, i);
         m.list[i].path = f->path;
         m.list[i].number = i;
         m.list[i].n_tensors = f->n_tensors;

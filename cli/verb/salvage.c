@@ -126,7 +126,7 @@ static int next_range(struct salvage *s, lmc_range *range, int *is_end)
 /* File number n; *range: its first range, then that of the next file. */
 static int salvage_part(struct salvage *s, size_t n, lmc_range *range, int *is_end)
 {
-    const lmc_file *file = lmc_get_file(s->archive.reader, n);
+    const lmc_file *file = lmc_reader_get_file(s->archive.reader, n);
     int is_described = lmc_salvage_is_described(s->salvage, n), is_whole, code;
     char *path = name_part(s, n, file), *where = NULL;
     uint64_t size = 0;

@@ -83,11 +83,11 @@ static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
 
 static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t, json_t *tensors)
 {
-    size_t index = (size_t)(t - lmc_get_file(s->archive.reader, number)->tensors);
+    size_t index = (size_t)(t - lmc_reader_get_file(s->archive.reader, number)->tensors);
     int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
     json_t *entry = (json_t *)check_memory(json_object()),
            *shape = (json_t *)check_memory(json_array());
-    enum lmc_dtype dtype = lmc_find_dtype(t->dtype);
+    enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     const char *state;
     uint64_t lost;
     json_t *losses =

@@ -36,9 +36,9 @@ static int compare_archives(const struct archive *a, const struct archive *b)
     snapshot_identity(b->reader, second);
     same = same && memcmp(first, second, sizeof first) == 0;
     for (size_t i = 0; i < n && same; i++) {
-        const lmc_file *f = lmc_get_file(a->reader, i), *g = NULL;
+        const lmc_file *f = lmc_reader_get_file(a->reader, i), *g = NULL;
         for (size_t k = 0; k < n && !g; k++) { /* in the same place, as a rule */
-            const lmc_file *at = lmc_get_file(b->reader, (i + k) % n);
+            const lmc_file *at = lmc_reader_get_file(b->reader, (i + k) % n);
             g = strcmp(f->path, at->path) == 0 ? at : NULL;
         }
         same = g && f->kind == g->kind && f->size == g->size && f->crc == g->crc &&

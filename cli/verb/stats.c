@@ -84,7 +84,7 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
         } else {
             memset(sum, 0, sizeof *sum);
             add_row(sum, row, &step->rows[i]);
-            print_numbers(sum, (int)lmc_find_dtype(row->item->dtype), d->a != NULL,
+            print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
                           row->old ? NULL : diff_names[row->kind], n_planes);
         }
         print_item_name(row->item);
@@ -100,7 +100,7 @@ static void print_stats(const struct stats *s)
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < s->steps[i].diff.new_items.n; k++) {
             unsigned width =
-                lmc_dtype_width(lmc_find_dtype(s->steps[i].diff.new_items.list[k].dtype));
+                lmc_dtype_width(lmc_dtype_find(s->steps[i].diff.new_items.list[k].dtype));
             n_planes = width > n_planes ? width : n_planes;
         }
     printf("  %-8s %-18s %14s %10s  %14s  %*s  %9s %9s %10s %10s %9s  %5s  name\n", "dtype",
@@ -182,7 +182,7 @@ static json_t *make_json_step(const struct stats_step *step)
         if (row->kind != DIFF_REMOVED) {
             memset(sums, 0, sizeof *sums);
             add_row(sums, row, &step->rows[i]);
-            set_json_sum(item, sums, (int)lmc_find_dtype(row->item->dtype), d->a != NULL);
+            set_json_sum(item, sums, (int)lmc_dtype_find(row->item->dtype), d->a != NULL);
         }
         json_array_append_new(row->item->tensor ? tensors : files, item);
     }

@@ -143,7 +143,7 @@ void add_row(struct stats_sum *sum, const struct diff_row *d, const struct stats
     if (!d->old) return;
     sum->n_compared += d->n;
     sum->n_changed += d->n_changed;
-    if (!has_sign_bit(lmc_find_dtype(d->item->dtype))) return;
+    if (!has_sign_bit(lmc_dtype_find(d->item->dtype))) return;
     sum->n_signed += d->n;
     sum->n_flipped += row->n_flipped;
 }
@@ -152,7 +152,7 @@ void sum_step(struct stats_sum *sums, const struct stats_step *step)
 {
     memset(sums, 0, STATS_KINDS * sizeof *sums);
     for (size_t i = 0; i < step->diff.new_items.n; i++) {
-        add_row(&sums[lmc_find_dtype(step->diff.rows[i].item->dtype)], &step->diff.rows[i],
+        add_row(&sums[lmc_dtype_find(step->diff.rows[i].item->dtype)], &step->diff.rows[i],
                 &step->rows[i]);
         add_row(&sums[STATS_ALL], &step->diff.rows[i], &step->rows[i]);
     }

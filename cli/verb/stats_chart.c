@@ -110,7 +110,7 @@ void choose_colors(int colors[STATS_ALL], const struct stats *s)
     for (int kind = 0; kind < STATS_ALL; kind++) colors[kind] = -1;
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < s->steps[i].diff.new_items.n; k++) {
-            int *color = &colors[lmc_find_dtype(s->steps[i].diff.new_items.list[k].dtype)];
+            int *color = &colors[lmc_dtype_find(s->steps[i].diff.new_items.list[k].dtype)];
             if (*color < 0) *color = n < PLOT_COLORS - 1 ? n++ : PLOT_COLORS - 1;
         }
 }

@@ -114,7 +114,7 @@ static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, vo
 
 static const lmc_file *stage_get_file(void *user, size_t number)
 {
-    return lmc_get_file(((struct stage *)user)->archive.reader, number);
+    return lmc_reader_get_file(((struct stage *)user)->archive.reader, number);
 }
 
 static void open_stage(struct stage *stage, const struct common *o)

@@ -27,10 +27,11 @@ static const struct {
      "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
      "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: lmc_bound_block, lmc_bound_tensor and lmc_read_block_info "
+     "the output buffer is too small: lmc_block_bound, lmc_tensor_bound and lmc_block_parse "
      "tell what is enough"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_workspace_size and lmc_tensor_workspace_size tell what is "
+     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
+     "is "
      "enough"},
     {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
     {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},

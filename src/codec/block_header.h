@@ -59,7 +59,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* The largest block: its elements stored. */
-LMC_API size_t lmc_bound_block(size_t size)
+LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
@@ -145,8 +145,8 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
     return lmc__parse_block_info(src, info);
 }
 
-LMC_API enum lmc_status lmc_read_block_info(const void *src, size_t src_size, lmc_position position,
-                                            lmc_block_info *info)
+LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, lmc_position position,
+                                        lmc_block_info *info)
 {
     lmc_block_info found;
     if (!src || !info) return LMC_ERR_ARGUMENT;

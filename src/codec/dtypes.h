@@ -40,7 +40,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
     return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
 }
 
-LMC_API enum lmc_dtype lmc_find_dtype(const char *name)
+LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
     for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */

@@ -25,9 +25,9 @@
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_decode_block, ...   TRUNCATED
- *   there is a prediction         lmc_decode_block, lmc__decode_block           BASE_MISSING
- *   it has the block's size       lmc_decode_block, or who has read it          BASE_WRONG
+ *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
+ *   there is a prediction         lmc_block_decode, lmc__decode_block           BASE_MISSING
+ *   it has the block's size       lmc_block_decode, or who has read it          BASE_WRONG
  *   it has Base_CRC: classes      lmc__get_grouping, behind the thresholds      BASE_WRONG
  *                    quantised    lmc__get_quantized, first of all              BASE_WRONG
  *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
@@ -39,8 +39,8 @@
  * once, by its identity (snapshot/origin.h). Where a snapshot is its own base, its readers turn
  * BASE_WRONG into CORRUPT: then it is the file that is wrong.
  *
- * Memory: a workspace of lmc_workspace_size(n) is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * Memory: a workspace of lmc_block_workspace_size(n) is enough for any payload, also for one that
+ * no encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -87,7 +87,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 /* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
  * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
  * arguments that depend on it: the caller cannot know better. */
-LMC_API enum lmc_status lmc_decode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size, const void *prediction,
                                          size_t prediction_size, lmc_position position, void *ws,
                                          size_t ws_size)

@@ -41,8 +41,8 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 
 #ifndef LMC_NO_SNAPSHOT
 /* One loop for each conversion, so that neither asks for every element which one it is. */
-LMC_API enum lmc_status lmc_convert(void *dst, const void *src, size_t n,
-                                    enum lmc_conversion conversion)
+LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                             enum lmc_conversion conversion)
 {
     uint8_t *const out = (uint8_t *)dst;
     const uint8_t *const in = (const uint8_t *)src;

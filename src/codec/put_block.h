@@ -12,7 +12,7 @@
 
 /* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
  * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_bound_block says.
+ * elements, so a block is never larger than lmc_block_bound says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
  *     lmc__encode_payload    at level max, or as by default        this file
@@ -175,7 +175,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
 /* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
  * stays within the limit and the workspace. The workspace belongs to the call: what it held before
  * does not matter, and nothing in it is of use afterwards. */
-LMC_API enum lmc_status lmc_encode_block(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size, const void *prediction,
                                          enum lmc_dtype dtype, enum lmc_level level,
                                          lmc_position position, void *ws, size_t ws_size)

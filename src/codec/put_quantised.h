@@ -92,9 +92,9 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
  * all that is found on the way.
  *
  * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
- * and whose elements to the block's content; lmc_quantize, which keeps the elements and throws the
- * codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is measured,
- * what is quantised in place and what is decoded are the same. */
+ * and whose elements to the block's content; lmc_quantizer_apply, which keeps the elements and
+ * throws the codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is
+ * measured, what is quantised in place and what is decoded are the same. */
 typedef struct lmc__quant_strip {
     /* At most LMC__QUANTIZED_STRIP elements. */
     lmc__quant_source source;

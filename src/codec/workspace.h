@@ -31,9 +31,9 @@
  *   masks                 see lmc__mask_stack_size
  *
  * That is ten rows and two masks with the pads of all classes in each, and the masks' stack. So
- * "no room" cannot happen where a caller's workspace is as large as lmc_workspace_size says, and
- * tests/private_block.h makes the block that needs most of it. All the same each push is checked:
- * a mistake in this table must not become a write out of bounds. */
+ * "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size says,
+ * and tests/private_block.h makes the block that needs most of it. All the same each push is
+ * checked: a mistake in this table must not become a write out of bounds. */
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
@@ -98,7 +98,7 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
     return (LMC__MAX_LENGTH + 1) * (m + LMC__PAD) + lmc__mask_stack_size(m, nesting + 1);
 }
 
-LMC_API size_t lmc_workspace_size(size_t n)
+LMC_API size_t lmc_block_workspace_size(size_t n)
 {
     if (n == 0 || n > LMC_MAX_BLOCK_ELEMENTS) return 0;
     return sizeof(lmc__scratch) + 16 /* alignment */ + 10 * (n + LMC__MAX_CLASSES * LMC__PAD) +
@@ -108,7 +108,7 @@ LMC_API size_t lmc_workspace_size(size_t n)
 /* ws_size is enough for n elements. */
 static int lmc__is_workspace(size_t ws_size, size_t n)
 {
-    size_t needed = lmc_workspace_size(n);
+    size_t needed = lmc_block_workspace_size(n);
     return needed != 0 && ws_size >= needed;
 }
 

@@ -132,11 +132,11 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier)
     return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
 }
 
-LMC_API int lmc_has_tier(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
+LMC_API int lmc_tier_is_available(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
 
-LMC_API enum lmc_tier lmc_get_tier(void) { return lmc__get_kernels()->tier; }
+LMC_API enum lmc_tier lmc_tier_current(void) { return lmc__get_kernels()->tier; }
 
-LMC_API void lmc_limit_tier(enum lmc_tier tier)
+LMC_API void lmc_tier_limit(enum lmc_tier tier)
 {
     LMC__ATOMIC_STORE(
         &lmc__active_kernels,

@@ -12,7 +12,7 @@
 #include "quantise/fit_table.h"
 #include "quantise/fit_grid.h"
 
-/* lmc_fit_quantizer: which kind of grid a tensor gets, whether by table or bound, and whether it is
+/* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
  * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
@@ -53,8 +53,8 @@
 static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_workspace_size(LMC__FIT_CHUNK),
-                 cap = lmc_bound_block(4 * LMC__FIT_CHUNK),
+    const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK),
+                 cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
     const lmc_position position = {0, 0};
     enum lmc_status status;
@@ -191,7 +191,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return lmc__end_fit(f, &fitted, lossless);
 }
 
-/* The rules of lmc_fit_quantizer for its arguments. A second moment's quantiser must be of as many
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must be of as many
  * elements, and must not want a prediction itself. */
 static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                               const lmc_quantizer_options *o)
@@ -226,7 +226,7 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
 /* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
  * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
  * has a quantiser as any other, which says why. */
-LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
+LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
 {
@@ -263,7 +263,7 @@ LMC__COLD LMC_API enum lmc_status lmc_fit_quantizer(lmc_quantizer **quantizer,
     }
     /* What is kept as it is has lost nothing, whatever was found before that was decided. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
-    if (status != LMC_OK) lmc_free_quantizer(q);
+    if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;
     return status;
 }

@@ -141,7 +141,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 
 /* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
  * size that each was allocated with, hence n_codes and n_groups. */
-LMC_API void lmc_free_quantizer(lmc_quantizer *q)
+LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
     if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
@@ -151,7 +151,7 @@ LMC_API void lmc_free_quantizer(lmc_quantizer *q)
     (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
 }
 
-LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quantizer_info *info)
+LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quantizer_info *info)
 {
     if (!q || !info) return LMC_ERR_ARGUMENT;
     *info = q->info;
@@ -160,8 +160,8 @@ LMC_API enum lmc_status lmc_get_quantizer_info(const lmc_quantizer *q, lmc_quant
 
 /* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
  * nothing, and has no second moment to ask for. */
-LMC_API enum lmc_status lmc_quantize(const lmc_quantizer *q, void *data, uint64_t offset,
-                                     size_t size, const void *second)
+LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, void *data, uint64_t offset,
+                                            size_t size, const void *second)
 {
     unsigned width;
     if (!q || (!data && size)) return LMC_ERR_ARGUMENT;

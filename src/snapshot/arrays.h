@@ -158,17 +158,18 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
     file.size = file_size;
     file.n_tensors = n;
     file.tensors = tensors;
-    LMC__TRY(lmc_begin_file(writer, &file, LMC_AUTO));
-    LMC__TRY(lmc_write_bytes(writer, f->json.data, f->json.size));
+    LMC__TRY(lmc_writer_begin_file(writer, &file, LMC_AUTO));
+    LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
     for (i = 0; i < n; i++) {
         if (tensors[i].size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_write_bytes(writer, sorted[i]->data, (size_t)tensors[i].size));
+        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)tensors[i].size));
     }
-    return lmc_end_file(writer);
+    return lmc_writer_end_file(writer);
 }
 
-LMC_API enum lmc_status lmc_write_arrays(lmc_writer *writer, const char *path,
-                                         const lmc_array *arrays, size_t n, const char *metadata)
+LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                              const lmc_array *arrays, size_t n,
+                                              const char *metadata)
 {
     lmc__array_file f;
     uint64_t file_size;

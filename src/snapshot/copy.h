@@ -22,7 +22,7 @@ static void lmc__free_quantizers(lmc_writer *w)
 #ifndef LMC_NO_QUANTIZE
     size_t i;
     for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
-        lmc_free_quantizer(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
     lmc__free_buffer(&w->quantizers);
 }
@@ -34,9 +34,9 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
                                            lmc_tensor *tensor)
 {
     lmc_quantizer *q = NULL;
-    const lmc_file *const file = lmc_get_file(r, file_number);
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
-    LMC__TRY(lmc_read_quantizer(&q, r, file_number, tensor, NULL));
+    LMC__TRY(lmc_reader_recover_quantizer(&q, r, file_number, tensor, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
     if (file && !q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
@@ -52,9 +52,9 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
     LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
     for (at = 0; at < file->size;) {
         const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
-        LMC__TRY(lmc_read_file(r, file_number, at, piece->data, n));
+        LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
-        LMC__TRY(lmc_write_bytes(w, piece->data, n));
+        LMC__TRY(lmc_writer_write(w, piece->data, n));
         at += n;
     }
     LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
@@ -63,7 +63,7 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 
 static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t file_number)
 {
-    lmc_file file = *lmc_get_file(r, file_number);
+    lmc_file file = *lmc_reader_get_file(r, file_number);
     lmc__buffer tensors, piece;
     enum lmc_status status;
     lmc__init_buffer(&tensors, w->options.alloc_user);
@@ -79,9 +79,9 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
                     lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
     }
 #endif
-    if (status == LMC_OK) status = lmc_begin_file(w, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_begin_file(w, &file, LMC_AUTO);
     if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, &file, &piece);
-    if (status == LMC_OK) status = lmc_end_file(w);
+    if (status == LMC_OK) status = lmc_writer_end_file(w);
     lmc__free_buffer(&tensors);
     lmc__free_buffer(&piece);
     return status;
@@ -91,7 +91,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
 LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
 {
     enum lmc_status status;
-    if (!w || !r || r->is_salvage || !lmc_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
+    if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
     if (w->status != LMC_OK) return w->status;
     status = lmc__copy_whole_file(w, r, file_number);
     if (w->status == LMC_OK) w->status = status;

@@ -735,7 +735,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
         w->t = t;
         w->name = (const uint8_t *)t->name;
         w->name_size = strlen(t->name);
-        w->dtype = lmc_find_dtype(t->dtype);
+        w->dtype = lmc_dtype_find(t->dtype);
         if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
         for (; n < LMC__MAX_BACK && n < i; n++)
             before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];

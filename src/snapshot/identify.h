@@ -13,7 +13,7 @@
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_finish_writer would have put into an index for the same file: that the two
+ * The result is what lmc_writer_finish would have put into an index for the same file: that the two
  * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 9.4).
  * Memory is a span, 4 MiB for each worker, and an identity for each tensor. */
 
@@ -74,7 +74,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
  * tensors is file->tensors, said once more without const, because identities are written to it. The
  * coder is too large for the C stack, so it is allocated; all memory of the call ends with it. A
  * description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
-LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *tensors,
+LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
 {
@@ -118,8 +118,8 @@ LMC__COLD LMC_API enum lmc_status lmc_identify_file(lmc_file *file, lmc_tensor *
 
 /* An origin's first step, and nothing else: identities of files and tensors are those that the base
  * says they have. No byte of content is read; whoever wants to know that the content has them calls
- * lmc_identify_file for each file first. */
-LMC__COLD LMC_API enum lmc_status lmc_identify_base(const lmc_base *base,
+ * lmc_file_identify for each file first. */
+LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t identity[LMC_IDENTITY_SIZE],
                                                     void *alloc_user)
 {

@@ -9,7 +9,7 @@
  *                          of the stream   sink: appends here; source: ends here
  *
  * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
- * by a source. The caller owns it and frees it by lmc_free_memory; sink, source and stream only
+ * by a source. The caller owns it and frees it by lmc_memory_free; sink, source and stream only
  * point to it. While a sink writes, data may move, so it must not be read by another thread.
  *
  * A sink that cannot grow is LMC_ERR_MEMORY. */
@@ -54,7 +54,7 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
     return LMC_OK;
 }
 
-LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
+LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
     lmc_sink sink;
     sink.write = lmc__write_memory;
@@ -63,7 +63,7 @@ LMC_API lmc_sink lmc_make_memory_sink(lmc_memory *memory)
 }
 
 /* Of what is there now: a source has a size from the start, and does not see what is appended. */
-LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
+LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     lmc_source source;
     source.read_at = lmc__read_memory_at;
@@ -73,7 +73,7 @@ LMC_API lmc_source lmc_make_memory_source(lmc_memory *memory)
 }
 
 /* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
-LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
+LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     lmc_stream stream;
     stream.read = lmc__read_memory;
@@ -82,7 +82,7 @@ LMC_API lmc_stream lmc_make_memory_stream(lmc_memory *memory)
 }
 
 /* It can be used again. alloc_user stays, as the caller has set it. */
-LMC_API void lmc_free_memory(lmc_memory *memory)
+LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
     memory->data = NULL;

@@ -72,12 +72,12 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         file.n_tensors = 1;
         file.tensors = &tensor;
     }
-    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
-    status = lmc_begin_file(writer, &file, dtype);
-    if (status == LMC_OK) status = lmc_write_bytes(writer, src, size);
-    if (status == LMC_OK) status = lmc_end_file(writer);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
-    lmc_free_writer(writer);
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_writer_write(writer, src, size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -117,11 +117,11 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
-    source = lmc_make_memory_source(memory);
-    LMC__TRY(lmc_open_reader(reader, &source, &reader_options));
-    *file = lmc_get_file(*reader, 0);
-    if (!lmc_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
-    lmc_free_reader(*reader);
+    source = lmc_memory_source(memory);
+    LMC__TRY(lmc_reader_open(reader, &source, &reader_options));
+    *file = lmc_reader_get_file(*reader, 0);
+    if (!lmc_reader_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
+    lmc_reader_free(*reader);
     return LMC_ERR_UNSUPPORTED;
 }
 
@@ -136,9 +136,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
-                     ? lmc_find_dtype(file->tensors[0].dtype)
+                     ? lmc_dtype_find(file->tensors[0].dtype)
                      : LMC_AUTO;
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     return LMC_OK;
 }
 
@@ -153,10 +153,10 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc_read_file(reader, 0, 0, dst, size);
+        status = lmc_reader_read_file(reader, 0, 0, dst, size);
         if (status == LMC_OK) *dst_size = size;
     }
-    lmc_free_reader(reader);
+    lmc_reader_free(reader);
     return status;
 }
 
@@ -202,12 +202,12 @@ static enum lmc_status lmc__compress_stream(const lmc_sink *sink, const lmc_stre
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
-    LMC__TRY(lmc_open_writer(&writer, sink, &writer_options));
-    status = lmc_begin_file(writer, &file, dtype);
-    if (status == LMC_OK) status = lmc_write_stream(writer, stream);
-    if (status == LMC_OK) status = lmc_end_file(writer);
-    if (status == LMC_OK) status = lmc_finish_writer(writer);
-    lmc_free_writer(writer);
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK) status = lmc_writer_write_stream(writer, stream);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
     return status;
 }
 
@@ -268,7 +268,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
         restore_options.begin_file = lmc__begin_one_file;
         restore_options.write = lmc__write_stdio;
         restore_options.user = part;
-        status = lmc_restore_snapshot(&stream, &restore_options, NULL);
+        status = lmc_snapshot_restore(&stream, &restore_options, NULL);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);

@@ -55,7 +55,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
     if (status != LMC_OK) {
-        lmc_free_reader(r);
+        lmc_reader_free(r);
         return status;
     }
     *reader = r;
@@ -70,7 +70,7 @@ static enum lmc_status lmc__open_by_index(lmc_reader *r)
     return lmc__open_intact(r);
 }
 
-LMC_API enum lmc_status lmc_open_reader(lmc_reader **reader, const lmc_source *source,
+LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
@@ -97,12 +97,12 @@ LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source
     return LMC_OK;
 }
 
-LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_free_reader(lmc_salvage_reader(s)); }
+LMC_API void lmc_salvage_free(lmc_salvage *s) { lmc_reader_free(lmc_salvage_reader(s)); }
 #endif
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
  * struct_size is kept because LMC_REALLOC wants to know what it frees. */
-LMC__COLD LMC_API void lmc_free_reader(lmc_reader *r)
+LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
     lmc__free_coder(&r->own_coder);

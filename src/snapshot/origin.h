@@ -366,7 +366,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size
     if (!run->conversion) return o->read_back(o->user, file_number, start, dst, size);
     LMC__TRY(lmc__reserve(&o->wide, 2 * (uint64_t)size));
     LMC__TRY(o->read_back(o->user, file_number, start, o->wide.data, 2 * size));
-    return lmc_convert(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
+    return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
 /* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a

@@ -120,7 +120,7 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
                                       int in_parts)
 {
     const size_t temp_size = in_parts ? (block_size + 15) & ~(size_t)15 : 0;
-    const size_t size = ((lmc_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
+    const size_t size = ((lmc_block_workspace_size(n_elements) + 15) & ~(size_t)15) + temp_size;
     LMC__TRY(lmc__reserve(&c->jobs,
                           lmc__count_jobs(c->parallel, block_size) * sizeof(lmc__snapshot_job)));
     if (size > c->wave.workspace_size) c->wave.workspace_size = size;

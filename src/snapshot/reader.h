@@ -244,7 +244,7 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
-    return lmc_read_file((lmc_reader *)user, file_number, offset, dst, size);
+    return lmc_reader_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
@@ -262,7 +262,7 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     return LMC_OK;
 }
 
-LMC_API const lmc_file *lmc_get_file(const lmc_reader *r, size_t i)
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
@@ -282,8 +282,9 @@ LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *pa
 }
 
 /* Linear in the number of tensors. */
-LMC_API enum lmc_status lmc_find_tensor(const lmc_reader *r, const char *path, const char *name,
-                                        size_t *file_number, const lmc_tensor **tensor)
+LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *r, const char *path,
+                                               const char *name, size_t *file_number,
+                                               const lmc_tensor **tensor)
 {
     const lmc_tensor *found = NULL;
     size_t i, j, where = 0;
@@ -334,7 +335,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
 LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
                                               const lmc_tensor *tensor, uint8_t hash[32])
 {
-    const lmc_file *const file = lmc_get_file(r, file_number);
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     enum lmc_status status = LMC_OK;
     size_t i, number = 0;
     if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
@@ -350,7 +351,7 @@ LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
         lmc__free_buffer(&items);
     }
     if (status != LMC_OK) return status;
-    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_get_file(r, i));
+    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_reader_get_file(r, i));
     if (tensor) number += (size_t)(tensor - file->tensors);
     memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
@@ -503,7 +504,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
                                          size_t size)
 {
     lmc_reader *r = (lmc_reader *)user;
-    const lmc_file *f = lmc_get_file(r, file_number);
+    const lmc_file *f = lmc_reader_get_file(r, file_number);
     const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
     if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
@@ -549,10 +550,10 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 {
-    return lmc_get_file((const lmc_reader *)user, file_number);
+    return lmc_reader_get_file((const lmc_reader *)user, file_number);
 }
 
-LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
+LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
     lmc_base base;
     base.n_files = reader ? reader->tables.listing.n_files : 0;
@@ -565,8 +566,8 @@ LMC_API lmc_base lmc_make_reader_base(lmc_reader *reader)
 
 /* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
  * to the caller, who learns of no sizes. */
-LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_t offset, void *dst,
-                                      size_t size)
+LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
 {
     const lmc__listed_file *f;
     const lmc__stream *stream;
@@ -592,16 +593,17 @@ LMC_API enum lmc_status lmc_read_file(lmc_reader *r, size_t file_number, uint64_
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_tensor(lmc_reader *r, size_t file_number, const lmc_tensor *tensor,
-                                        uint64_t offset, void *dst, size_t size)
+LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
+                                               size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    return lmc_read_file(r, file_number, tensor->offset + offset, dst, size);
+    return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
 /* The value is in the index itself, which stays. */
-LMC_API enum lmc_status lmc_get_metadata(const lmc_reader *r, size_t i, const char **key,
-                                         const void **value, size_t *size)
+LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
+                                                const void **value, size_t *size)
 {
     const lmc__metadata_entry *entry;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
@@ -637,9 +639,9 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     search.tables = &r->tables;
     search.key = key;
-    LMC__TRY(lmc_get_metadata(r,
-                              lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search),
-                              &found_key, &found, &found_size));
+    LMC__TRY(lmc_reader_get_metadata(
+        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
+        &found, &found_size));
     if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
     *value = found;
     *size = found_size;

@@ -12,7 +12,8 @@
 #include "snapshot/sections.h"
 #include "snapshot/reader.h"
 
-/* lmc_read_quantizer: from the heads of a tensor's blocks, the quantiser that they were coded with.
+/* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
+ * coded with.
  *
  * Whoever restores a snapshot and codes it again (at another level, without a base, with other
  * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
@@ -148,7 +149,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
     const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    const size_t ws_size = lmc_workspace_size(
+    const size_t ws_size = lmc_block_workspace_size(
         lmc__min((size_t)lmc__min64(run->block_size, run->size), LMC_MAX_BLOCK_ELEMENTS));
     enum lmc_status status = LMC_OK;
     lmc__buffer in, ws;
@@ -203,9 +204,9 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 /* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
  * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
  * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
-LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, lmc_reader *r,
-                                                     size_t file_number, const lmc_tensor *t,
-                                                     lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
+                                                               lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *t, lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -220,13 +221,13 @@ LMC__COLD LMC_API enum lmc_status lmc_read_quantizer(lmc_quantizer **quantizer, 
     q->alloc_user = r->options.alloc_user;
     q->params.is_recovered = 1;
     q->info.loss = t->loss;
-    dtype = lmc_find_dtype(t->dtype);
+    dtype = lmc_dtype_find(t->dtype);
     q->params.width = lmc_dtype_width(dtype);
     q->n = t->size / q->params.width;
     if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
         (void)lmc__keep_lossless(q, "it was not quantised");
     else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
-    if (status != LMC_OK) lmc_free_quantizer(q);
+    if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;
     return status;
 }

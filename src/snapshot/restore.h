@@ -41,7 +41,7 @@
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
  * wave later. begin_file and end_file come between waves; where a wave has bytes of several files,
- * what is before the last border is written at once. Only when lmc_restore_snapshot returns LMC_OK
+ * what is before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK
  * are names, sizes and identities known to be right, since the index that repeats them comes
  * last. */
 typedef struct lmc__restorer {
@@ -182,7 +182,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
         uint64_t size = 65536; /* at first: there may be little */
-        r->next_room = lmc_bound_block(r->largest);
+        r->next_room = lmc_block_bound(r->largest);
         if (r->largest)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
@@ -557,7 +557,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
     visit(&r->hasher.hashes, alloc_user);
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_restore_snapshot(const lmc_stream *stream,
+LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
                                                        const lmc_restore_options *options,
                                                        uint8_t identity[LMC_IDENTITY_SIZE])
 {

@@ -27,7 +27,7 @@
  *                    sorted by run and number, copies side by side; n_blocks ^, then the others
  *
  *     lmc_salvage_next ---> the next block of that order, or the gap before it
- *     lmc_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
+ *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
  * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
@@ -450,7 +450,7 @@ LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
  * without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
-    const lmc_file *const file = s ? lmc_get_file(&s->reader, file_number) : NULL;
+    const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
     if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
     return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
 }

@@ -97,7 +97,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
  * caller's and must stay until the writer is freed; the options themselves are copied. The base's
  * identity is computed now, which for a base of many tensors is a sort and a digest; the writer
  * reads its bytes only where it has a tensor of the same name. */
-LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc_sink *sink,
+LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
     lmc_writer_options defaults;
@@ -133,7 +133,7 @@ LMC__COLD LMC_API enum lmc_status lmc_open_writer(lmc_writer **writer, const lmc
                     options->base ? options->base->chain_depth + 1 : 0, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
-        lmc_free_writer(w);
+        lmc_writer_free(w);
         return status;
     }
     *writer = w;
@@ -144,7 +144,7 @@ static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
 
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
-LMC__COLD LMC_API void lmc_free_writer(lmc_writer *w)
+LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
     if (!w) return;
     lmc__free_coder(&w->coder);
@@ -326,26 +326,26 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     if (w->status == LMC_OK) w->status = (call);                                                   \
     return w->status
 
-LMC_API enum lmc_status lmc_begin_file(lmc_writer *w, const lmc_file *file,
-                                       enum lmc_dtype default_dtype)
+LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *file,
+                                              enum lmc_dtype default_dtype)
 {
     LMC__STICKY(lmc__begin_file(w, file, default_dtype));
 }
-LMC_API enum lmc_status lmc_write_bytes(lmc_writer *w, const void *data, size_t size)
+LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
     LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
 }
-LMC_API enum lmc_status lmc_write_stream(lmc_writer *w, const lmc_stream *stream)
+LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     LMC__STICKY(lmc__write_stream(w, stream));
 }
-LMC_API enum lmc_status lmc_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
-LMC_API enum lmc_status lmc_add_metadata(lmc_writer *w, const char *key, const void *value,
-                                         size_t size)
+LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
+LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
+                                                size_t size)
 {
     LMC__STICKY(lmc__add_metadata(w, key, value, size));
 }
-LMC_API enum lmc_status lmc_finish_writer(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
+LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
 /* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
  * Those are the coder's parts (pipeline.h). The identity is known when the snapshot is finished, as

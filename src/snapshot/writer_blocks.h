@@ -242,7 +242,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     const lmc__quant_params *const quant = w->planned.quant;
     const uint64_t at = w->run.size - w->run_left; /* within the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
-                 slot = head_size + lmc_bound_block(size);
+                 slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;

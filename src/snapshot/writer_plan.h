@@ -140,7 +140,7 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
-    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_find_dtype(t->dtype), t->size));
+    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_dtype_find(t->dtype), t->size));
     if (!q) return LMC_OK;
     if (lmc__get_quantizer_loss(t->quantizer).generation !=
         t->loss.generation + (q->is_recovered ? 0 : 1))
@@ -281,7 +281,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     const lmc_file *const f = &p->file;
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     uint32_t n = 0;
-    run->dtype = lmc_find_dtype(f->tensors[i].dtype);
+    run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
@@ -290,7 +290,7 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
-        if (t->offset != end || t->size >= large || lmc_find_dtype(t->dtype) != run->dtype ||
+        if (t->offset != end || t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||
             lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
             break;
         next = lmc__find_prediction(p, t);

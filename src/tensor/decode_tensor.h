@@ -92,7 +92,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */
-LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t size, const void *src,
+LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size, const void *src,
                                           size_t src_size, uint64_t total_size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
@@ -104,7 +104,7 @@ LMC_API enum lmc_status lmc_decode_tensor(void *dst, uint64_t offset, size_t siz
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status =
-            lmc_decode_tensor(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
+            lmc_tensor_decode(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }

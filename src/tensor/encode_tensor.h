@@ -24,7 +24,7 @@
  *                       slots that are being written. Else a wave's slots follow what is packed,
  *                       and waves are made and packed in turn, as many blocks as dst has room for.
  *
- * Slot i begins at i times the largest size of a block (lmc_bound_block), counted from dst. Blocks
+ * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
  * different bytes. memmove, for a block may be moved by less than its length.
@@ -85,7 +85,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->src = t->src + at;
         job->src_size = lmc__min(t->block_size, t->size - at);
         job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
-        slot = lmc_bound_block(job->src_size);
+        slot = lmc_block_bound(job->src_size);
         if (slot > room && n > 0) break;
         job->dst = place;
         job->dst_size = lmc__min(slot, room);
@@ -130,7 +130,7 @@ static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t
 static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
 {
     const lmc_parallel *const parallel = t->options->parallel;
-    const size_t slot = lmc_bound_block(t->block_size);
+    const size_t slot = lmc_block_bound(t->block_size);
     lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
     uint64_t block;
     size_t n;
@@ -175,7 +175,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
 
 /* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
  * on success only; dst may have been written to in any case, up to dst_cap. */
-LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst_size,
+LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
@@ -185,7 +185,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status = lmc_encode_tensor(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
+        status = lmc_tensor_encode(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
@@ -218,7 +218,7 @@ LMC_API enum lmc_status lmc_encode_tensor(void *dst, size_t dst_cap, size_t *dst
     if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
     else {
         const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
-        if (dst_cap >= lmc_bound_tensor(size, t.options))
+        if (dst_cap >= lmc_tensor_bound(size, t.options))
             LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
         else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
     }

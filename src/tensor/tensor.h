@@ -65,7 +65,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 #ifndef LMC_NO_ENCODER
 /* All blocks stored. It is also the room that lets several workers encode side by side without
  * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
-LMC_API uint64_t lmc_bound_tensor(uint64_t size, const lmc_tensor_options *options)
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options)
 {
     const size_t block_size = lmc__get_tensor_block_size(options);
     uint64_t headers;
@@ -94,7 +94,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     wave->k = lmc__get_kernels();
     wave->temp_size = block_size;
     wave->workspace_size =
-        lmc_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
+        lmc_block_workspace_size(block_size / lmc_dtype_width(options->dtype)) + block_size;
     if (ws) {
         wave->jobs = (lmc__job *)(void *)((uint8_t *)ws + skip);
         wave->workspaces = (uint8_t *)ws + skip + jobs_size;

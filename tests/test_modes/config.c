@@ -36,19 +36,19 @@ static int decode(void)
     memset(&options, 0, sizeof options);
     options.dtype = LMC_BF16;
     options.log2_block = 14;
-    MUST(lmc_read_block_info(known_block, sizeof known_block, position, &info) == LMC_OK);
+    MUST(lmc_block_parse(known_block, sizeof known_block, position, &info) == LMC_OK);
     MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.stored);
-    MUST(lmc_workspace_size(info.n) <= sizeof g_ws);
-    MUST(lmc_decode_block(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, 0,
+    MUST(lmc_block_workspace_size(info.n) <= sizeof g_ws);
+    MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, 0,
                           position, g_ws, sizeof g_ws) == LMC_OK);
     MUST(size == KNOWN_SIZE && is_known());
-    MUST(lmc_decode_block(g_dst, sizeof g_dst, &size, known_block, sizeof known_block - 1, NULL, 0,
+    MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block - 1, NULL, 0,
                           position, g_ws, sizeof g_ws) == LMC_ERR_TRUNCATED);
     {
         const size_t ws_size = lmc_tensor_workspace_size(&options);
         void *const ws = malloc(ws_size);
         MUST(ws != NULL);
-        MUST(lmc_decode_tensor(g_dst, 0, KNOWN_SIZE, known_block, sizeof known_block, KNOWN_SIZE,
+        MUST(lmc_tensor_decode(g_dst, 0, KNOWN_SIZE, known_block, sizeof known_block, KNOWN_SIZE,
                                &options, ws, ws_size) == LMC_OK);
         free(ws);
     }
@@ -62,7 +62,7 @@ static int encode(void)
     const lmc_position position = {0, 0};
     unsigned char enc[KNOWN_SIZE + LMC_BLOCK_HEADER_SIZE];
     size_t size = 0;
-    MUST(lmc_encode_block(enc, sizeof enc, &size, g_src, KNOWN_SIZE, NULL, LMC_BF16,
+    MUST(lmc_block_encode(enc, sizeof enc, &size, g_src, KNOWN_SIZE, NULL, LMC_BF16,
                           LMC_LEVEL_DEFAULT, position, g_ws, sizeof g_ws) == LMC_OK);
     MUST(size == sizeof known_block && memcmp(enc, known_block, size) == 0);
     return 0;
@@ -77,7 +77,7 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 }
 
 /* 16,384 second moments, the fewest that are quantised: with each code smaller, and what
- * lmc_quantize() says that they become. */
+ * lmc_quantizer_apply() says that they become. */
 static int quantise(void)
 {
     enum { N = 16384 };
@@ -108,18 +108,18 @@ static int quantise(void)
     options.dtype = tensor_options.dtype = LMC_F32;
     options.role = LMC_ROLE_SECOND_MOMENT;
     options.bits = 4;
-    MUST(lmc_fit_quantizer(&quantizer, &elements, &options) == LMC_OK);
-    MUST(lmc_get_quantizer_info(quantizer, &info) == LMC_OK && !info.is_lossless);
+    MUST(lmc_quantizer_fit(&quantizer, &elements, &options) == LMC_OK);
+    MUST(lmc_quantizer_get_info(quantizer, &info) == LMC_OK && !info.is_lossless);
     tensor_options.quantizer = quantizer;
     ws_size = lmc_tensor_workspace_size(&tensor_options);
     ws = malloc(ws_size);
     MUST(ws != NULL);
-    MUST(lmc_encode_tensor(enc, 5 * N, &size, src, 4 * N, &tensor_options, ws, ws_size) == LMC_OK);
-    MUST(size < N && lmc_quantize(quantizer, src, 0, 4 * N, NULL) == LMC_OK);
-    MUST(lmc_decode_tensor(dst, 0, 4 * N, enc, size, 4 * N, &tensor_options, ws, ws_size) ==
+    MUST(lmc_tensor_encode(enc, 5 * N, &size, src, 4 * N, &tensor_options, ws, ws_size) == LMC_OK);
+    MUST(size < N && lmc_quantizer_apply(quantizer, src, 0, 4 * N, NULL) == LMC_OK);
+    MUST(lmc_tensor_decode(dst, 0, 4 * N, enc, size, 4 * N, &tensor_options, ws, ws_size) ==
          LMC_OK);
     MUST(memcmp(src, dst, 4 * N) == 0);
-    lmc_free_quantizer(quantizer);
+    lmc_quantizer_free(quantizer);
     free(src);
     free(enc);
     free(dst);
@@ -143,24 +143,24 @@ static lmc_memory in_memory(const unsigned char *data, size_t size)
 static int read_snapshot(void)
 {
     lmc_memory memory = in_memory(known_snapshot, sizeof known_snapshot);
-    lmc_source source = lmc_make_memory_source(&memory);
-    lmc_stream stream = lmc_make_memory_stream(&memory);
+    lmc_source source = lmc_memory_source(&memory);
+    lmc_stream stream = lmc_memory_stream(&memory);
     lmc_reader *reader = NULL;
     const lmc_tensor *tensor = NULL;
     size_t number = 9;
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_snapshot_info info;
-    MUST(lmc_restore_snapshot(&stream, NULL, identity) == LMC_OK);
-    MUST(lmc_open_reader(&reader, &source, NULL) == LMC_OK);
+    MUST(lmc_snapshot_restore(&stream, NULL, identity) == LMC_OK);
+    MUST(lmc_reader_open(&reader, &source, NULL) == LMC_OK);
     MUST(lmc_reader_get_info(reader, &info) == LMC_OK && info.n_files == 1 &&
          memcmp(identity, info.identity, sizeof identity) == 0);
-    MUST(lmc_find_tensor(reader, NULL, "w", &number, &tensor) == LMC_OK && number == 0);
-    MUST(lmc_read_tensor(reader, 0, tensor, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
-    lmc_free_reader(reader);
+    MUST(lmc_reader_find_tensor(reader, NULL, "w", &number, &tensor) == LMC_OK && number == 0);
+    MUST(lmc_reader_read_tensor(reader, 0, tensor, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
+    lmc_reader_free(reader);
     memory.data[100] ^= 1;
     memory.position = 0;
-    MUST(lmc_restore_snapshot(&stream, NULL, identity) != LMC_OK);
-    lmc_free_memory(&memory);
+    MUST(lmc_snapshot_restore(&stream, NULL, identity) != LMC_OK);
+    lmc_memory_free(&memory);
     return 0;
 }
 
@@ -177,14 +177,14 @@ static int read_quantised(const char *path)
     memcpy(memory.data, data, memory.size);
     fclose(file);
     free(data);
-    stream = lmc_make_memory_stream(&memory);
-    status = lmc_restore_snapshot(&stream, NULL, NULL);
+    stream = lmc_memory_stream(&memory);
+    status = lmc_snapshot_restore(&stream, NULL, NULL);
 #ifdef LMC_NO_QUANTIZE
     MUST(status == LMC_ERR_UNSUPPORTED);
 #else
     MUST(status == LMC_OK);
 #endif
-    lmc_free_memory(&memory);
+    lmc_memory_free(&memory);
     return 0;
 }
 
@@ -200,7 +200,7 @@ static int write_snapshot(void)
     memset(&memory, 0, sizeof memory);
     memset(&tensor, 0, sizeof tensor);
     memset(&file, 0, sizeof file);
-    sink = lmc_make_memory_sink(&memory);
+    sink = lmc_memory_sink(&memory);
     tensor.name = "w";
     tensor.dtype = "BF16";
     tensor.rank = 1;
@@ -209,14 +209,15 @@ static int write_snapshot(void)
     file.path = "f";
     file.n_tensors = 1;
     file.tensors = &tensor;
-    MUST(lmc_open_writer(&writer, &sink, NULL) == LMC_OK);
-    MUST(lmc_begin_file(writer, &file, LMC_AUTO) == LMC_OK);
-    MUST(lmc_write_bytes(writer, g_src, KNOWN_SIZE) == LMC_OK && lmc_end_file(writer) == LMC_OK);
-    MUST(lmc_finish_writer(writer) == LMC_OK);
-    lmc_free_writer(writer);
+    MUST(lmc_writer_open(&writer, &sink, NULL) == LMC_OK);
+    MUST(lmc_writer_begin_file(writer, &file, LMC_AUTO) == LMC_OK);
+    MUST(lmc_writer_write(writer, g_src, KNOWN_SIZE) == LMC_OK &&
+         lmc_writer_end_file(writer) == LMC_OK);
+    MUST(lmc_writer_finish(writer) == LMC_OK);
+    lmc_writer_free(writer);
     MUST(memory.size == sizeof known_snapshot &&
          memcmp(memory.data, known_snapshot, memory.size) == 0);
-    lmc_free_memory(&memory);
+    lmc_memory_free(&memory);
     return 0;
 }
 #endif
@@ -225,20 +226,20 @@ static int write_snapshot(void)
 static int salvage(void)
 {
     lmc_memory memory = in_memory(known_snapshot, sizeof known_snapshot - 100);
-    lmc_source source = lmc_make_memory_source(&memory);
+    lmc_source source = lmc_memory_source(&memory);
     lmc_reader *reader = NULL;
 #ifndef LMC_NO_SALVAGE
     lmc_salvage *salvage = NULL;
 #endif
-    MUST(lmc_open_reader(&reader, &source, NULL) != LMC_OK);
+    MUST(lmc_reader_open(&reader, &source, NULL) != LMC_OK);
 #ifndef LMC_NO_SALVAGE
     MUST(lmc_salvage_open(&salvage, &source, NULL) == LMC_OK);
     reader = lmc_salvage_reader(salvage);
-    MUST(lmc_get_file(reader, 0) && !lmc_get_file(reader, 1));
-    MUST(lmc_read_file(reader, 0, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
+    MUST(lmc_reader_get_file(reader, 0) && !lmc_reader_get_file(reader, 1));
+    MUST(lmc_reader_read_file(reader, 0, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
     lmc_salvage_free(salvage);
 #endif
-    lmc_free_memory(&memory);
+    lmc_memory_free(&memory);
     return 0;
 }
 #endif

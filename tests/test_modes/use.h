@@ -23,11 +23,11 @@ static int use(void)
     lmc_file file;
     size_t i, enc_size, dst_size, total = 0;
     for (i = 0; i < sizeof src; i++) src[i] = (unsigned char)(i % 2 ? 60 : i * i);
-    if (lmc_workspace_size(3000) > sizeof ws) return 1;
-    if (lmc_encode_block(enc, sizeof enc, &enc_size, src, sizeof src, NULL, LMC_BF16,
+    if (lmc_block_workspace_size(3000) > sizeof ws) return 1;
+    if (lmc_block_encode(enc, sizeof enc, &enc_size, src, sizeof src, NULL, LMC_BF16,
                          LMC_LEVEL_DEFAULT, position, ws, sizeof ws) != LMC_OK)
         return 2;
-    if (lmc_decode_block(dst, sizeof dst, &dst_size, enc, enc_size, NULL, 0, position, ws,
+    if (lmc_block_decode(dst, sizeof dst, &dst_size, enc, enc_size, NULL, 0, position, ws,
                          sizeof ws) != LMC_OK)
         return 3;
     if (dst_size != sizeof src || memcmp(src, dst, sizeof src) != 0 || enc_size >= sizeof src)
@@ -41,13 +41,13 @@ static int use(void)
     file.size = sizeof src;
     sink.write = use_append;
     sink.user = &total;
-    if (lmc_open_writer(&writer, &sink, NULL) != LMC_OK ||
-        lmc_begin_file(writer, &file, LMC_AUTO) != LMC_OK ||
-        lmc_write_bytes(writer, src, sizeof src) != LMC_OK || lmc_end_file(writer) != LMC_OK ||
-        lmc_finish_writer(writer) != LMC_OK)
+    if (lmc_writer_open(&writer, &sink, NULL) != LMC_OK ||
+        lmc_writer_begin_file(writer, &file, LMC_AUTO) != LMC_OK ||
+        lmc_writer_write(writer, src, sizeof src) != LMC_OK ||
+        lmc_writer_end_file(writer) != LMC_OK || lmc_writer_finish(writer) != LMC_OK)
         return 6;
     if (lmc_writer_get_info(writer, &info) != LMC_OK || info.size != total) return 7;
-    lmc_free_writer(writer);
+    lmc_writer_free(writer);
     return strcmp(lmc_version(), LMC_VERSION) != 0;
 }
 
