@@ -807,7 +807,7 @@ class Interruptions(ApplyCase):
         base, result = self.large(3)
         self.prepare(base, result)
         for k in range(20 if LONG else 3):
-            self.interrupted(rng.randrange(14 * MB, len(base)))
+            self.interrupted(rng.randrange(20 * MB, len(base)))
             with open(self.side(), "rb") as f:
                 side = f.read()
             half = bytearray(self.read("t"))

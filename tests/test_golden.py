@@ -192,7 +192,7 @@ def main():
     check(len(drafts) >= 2, "there are files of drafts")
     for name in drafts:
         path = os.path.join(GOLDEN, name + ".lmc")
-        refuse = {"lmc -t": ([LMC, "-t", path], "unknown version"), "lmc -d": ([LMC, "-d", "-o", out, path], "unknown version"),
+        refuse = {"lmc -t": ([LMC, "-t", path], "a draft of the format"), "lmc -d": ([LMC, "-d", "-o", out, path], "a draft of the format"),
                   "lmc_decode.py": ([sys.executable, os.path.join(ROOT, "spec", "lmc_decode.py"), path, out], "VERSION")}
         for port in filter(None, os.environ.get("PORTS", "").split("\n")):
             refuse[port] = ([path if w == "{in}" else out if w == "{out}" else w for w in port.split() if w != "{base}"], "VERSION")
