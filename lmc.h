@@ -175,7 +175,7 @@ enum lmc_status {
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
-    LMC_ERR_LOST = 14,         /* salvage: these bytes are not in the file any more */
+    LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */

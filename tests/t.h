@@ -9,7 +9,9 @@
 #endif
 #if !defined(_WIN32) && !defined(__wasi__)
 #define LMC_PTHREADS /* lmc_pool, file descriptors: tests/test_api.c */
+#ifndef __i386__     /* Debian's 32-bit headers alone lack what <errno.h> wants */
 #define LMC_POSIX
+#endif
 #endif
 #include <stdarg.h>
 #include <stddef.h>

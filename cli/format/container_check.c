@@ -83,7 +83,8 @@ enum container_result container_check_tensors(struct container *c, uint64_t star
                                               uint64_t file_size, int holes)
 {
     uint64_t end = start;
-    if (c->n_tensors) qsort(c->tensors, c->n_tensors, sizeof *c->tensors, container_compare_offsets);
+    if (c->n_tensors)
+        qsort(c->tensors, c->n_tensors, sizeof *c->tensors, container_compare_offsets);
     for (size_t i = 0; i < c->n_tensors; i++) {
         const lmc_tensor *t = &c->tensors[i];
         if (t->offset < end)
