@@ -36,7 +36,8 @@
  *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os). Without it, functions
+ *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os); sparse deltas of
+ *            elements of 8 bytes take up to 64 KiB. Without it, functions
  *            with many vectors take up to 1 MiB. Reading through a chain of readers takes 1 KiB
  *            more for each link.
  *
@@ -169,7 +170,7 @@ enum lmc_status {
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
     LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
-    LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
+    LMC_ERR_NOT_FOUND = 7,     /* no such file, tensor, metadata entry or hash */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
@@ -265,7 +266,9 @@ typedef struct lmc_source {
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
+ * writers, readers and calls, whose waves then
+ * take turns. What a task calls (a sink's write, a stream's read) must not use the same pool: it
+ * would wait for itself. Errors: ARGUMENT, MEMORY. If the system
  * has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
@@ -656,14 +659,18 @@ typedef struct lmc_writer_options {
 
 /* Memory:
  *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
- *                    lmc_writer_write_stream; and a workspace of about 13 bytes for each element of
- *                    a block
- *   in any case      one block; for files of unknown size 16 MiB, with lmc_writer_write_stream 48
- * MiB for the index    8 bytes for each block, about 250 and its name for each tensor for a header
- * the bytes before a file's first tensor, up to 128 MiB, if they may be what safetensors writes
- * there in flight        12 bytes for each tensor that begins in a block What the sink is given may
- * lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
- * at the same time as the stream of lmc_writer_write_stream, but never twice at once. */
+ *                    lmc_writer_write_stream; a workspace of about 13 bytes for each element of a
+ *                    block
+ *   in any case      one block; for files of unknown size 16 MiB, or 48 MiB with
+ *                    lmc_writer_write_stream
+ *   for the index    8 bytes for each block, about 250 and its name for each tensor
+ *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
+ *                    safetensors writes there
+ *   in flight        12 bytes for each tensor that begins in a block
+ *
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
+ * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
+ * twice at once. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                       const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
@@ -840,9 +847,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
-                                                            const lmc_tensor *tensor,
-                                                            uint8_t hash[32]);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
+                                                                   size_t file_number,
+                                                                   const lmc_tensor *tensor,
+                                                                   uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
@@ -1010,8 +1018,7 @@ typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks; /* places where something else stood than what should follow */
-    size_t
-        n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
+    size_t n_sections; /* of files and runs, found damaged; lost ones are not counted */
 } lmc_damage;
 
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
@@ -23408,8 +23415,8 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
-                                              const lmc_tensor *tensor, uint8_t hash[32])
+LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                     const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     enum lmc_status status = LMC_OK;
@@ -26898,10 +26905,10 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
 /* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
  * data. So restoring gives a file that every loader of safetensors opens.
  *
- *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...}
- * spaces data of a | data of b ...      by falling width of the dtype, then by name: all are
- * aligned
- */
+ *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
+ *     data of a | data of b ...
+ *
+ * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 {
@@ -26943,8 +26950,9 @@ static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
 {
     uint64_t n = 1;
     unsigned i, is_empty = 0;
-    if (!a->name || a->dtype == LMC_AUTO || (unsigned)a->dtype >= LMC_DTYPE_COUNT ||
-        a->rank > LMC_MAX_RANK || (a->rank != 0 && !a->shape))
+    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
+        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK ||
+        (a->rank != 0 && !a->shape))
         return LMC_ERR_ARGUMENT;
     for (i = 0; i < a->rank; i++) is_empty |= a->shape[i] == 0;
     for (i = 0; i < a->rank && !is_empty; i++) {

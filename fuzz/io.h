@@ -196,9 +196,9 @@ static inline void io_check_hash(lmc_reader *reader, size_t i, const lmc_tensor 
 {
     uint8_t hash[32], again[32];
     if (io->fail_alloc || io->fail_read) {
-        (void)lmc_read_content_hash(reader, i, t, hash);
-    } else if (lmc_read_content_hash(reader, i, t, hash) == LMC_OK)
-        FUZZ_CHECK(lmc_read_content_hash(reader, i, t, again) == LMC_OK &&
+        (void)lmc_reader_read_content_hash(reader, i, t, hash);
+    } else if (lmc_reader_read_content_hash(reader, i, t, hash) == LMC_OK)
+        FUZZ_CHECK(lmc_reader_read_content_hash(reader, i, t, again) == LMC_OK &&
                    memcmp(hash, again, sizeof hash) == 0);
 }
 

@@ -107,7 +107,7 @@ enum lmc_status {
     LMC_ERR_MEMORY = 4,        /* allocation failed */
     LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
     LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
-    LMC_ERR_NOT_FOUND = 7,     /* no such file or tensor in the snapshot */
+    LMC_ERR_NOT_FOUND = 7,     /* no such file, tensor, metadata entry or hash */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
     LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
@@ -203,7 +203,9 @@ typedef struct lmc_source {
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. Errors: ARGUMENT, MEMORY. If the system
+ * writers, readers and calls, whose waves then
+ * take turns. What a task calls (a sink's write, a stream's read) must not use the same pool: it
+ * would wait for itself. Errors: ARGUMENT, MEMORY. If the system
  * has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
@@ -594,14 +596,18 @@ typedef struct lmc_writer_options {
 
 /* Memory:
  *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
- *                    lmc_writer_write_stream; and a workspace of about 13 bytes for each element of
- *                    a block
- *   in any case      one block; for files of unknown size 16 MiB, with lmc_writer_write_stream 48
- * MiB for the index    8 bytes for each block, about 250 and its name for each tensor for a header
- * the bytes before a file's first tensor, up to 128 MiB, if they may be what safetensors writes
- * there in flight        12 bytes for each tensor that begins in a block What the sink is given may
- * lag behind by one wave of blocks. With a parallel the sink is called by any of its workers, and
- * at the same time as the stream of lmc_writer_write_stream, but never twice at once. */
+ *                    lmc_writer_write_stream; a workspace of about 13 bytes for each element of a
+ *                    block
+ *   in any case      one block; for files of unknown size 16 MiB, or 48 MiB with
+ *                    lmc_writer_write_stream
+ *   for the index    8 bytes for each block, about 250 and its name for each tensor
+ *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
+ *                    safetensors writes there
+ *   in flight        12 bytes for each tensor that begins in a block
+ *
+ * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
+ * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
+ * twice at once. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                       const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
@@ -778,9 +784,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              size_t size);
 /* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
  * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *reader, size_t file_number,
-                                                            const lmc_tensor *tensor,
-                                                            uint8_t hash[32]);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
+                                                                   size_t file_number,
+                                                                   const lmc_tensor *tensor,
+                                                                   uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
@@ -948,8 +955,7 @@ typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
     uint64_t n_breaks; /* places where something else stood than what should follow */
-    size_t
-        n_sections; /* sections of files and runs that were found damaged (lost ones not counted) */
+    size_t n_sections; /* of files and runs, found damaged; lost ones are not counted */
 } lmc_damage;
 
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,

@@ -1900,14 +1900,14 @@ static void test_hashes(void)
                 if (f->size)
                     t_sha_add(&sha, f->data + (t ? t->offset : 0), t ? (size_t)t->size : f->size);
                 t_sha_end(&sha, want);
-                CHECK_STATUS(lmc_read_content_hash(reader, i, t, hash),
+                CHECK_STATUS(lmc_reader_read_content_hash(reader, i, t, hash),
                              round ? LMC_OK : LMC_ERR_NOT_FOUND);
                 CHECK(!round || memcmp(hash, want, 32) == 0);
             }
         }
-        CHECK_STATUS(lmc_read_content_hash(reader, 0, NULL, hash), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_read_content_hash(reader, 99, NULL, hash), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_read_content_hash(NULL, 0, NULL, hash), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_read_content_hash(reader, 0, NULL, hash), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_read_content_hash(reader, 99, NULL, hash), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_read_content_hash(NULL, 0, NULL, hash), LMC_ERR_ARGUMENT);
         lmc_reader_free(reader);
     }
     CHECK(memcmp(id, plain_id, 32) == 0);

@@ -9,10 +9,10 @@
 /* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
  * data. So restoring gives a file that every loader of safetensors opens.
  *
- *     u64 N | {"__metadata__":{...},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}, ...}
- * spaces data of a | data of b ...      by falling width of the dtype, then by name: all are
- * aligned
- */
+ *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
+ *     data of a | data of b ...
+ *
+ * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 {
@@ -54,8 +54,9 @@ static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
 {
     uint64_t n = 1;
     unsigned i, is_empty = 0;
-    if (!a->name || a->dtype == LMC_AUTO || (unsigned)a->dtype >= LMC_DTYPE_COUNT ||
-        a->rank > LMC_MAX_RANK || (a->rank != 0 && !a->shape))
+    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
+        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK ||
+        (a->rank != 0 && !a->shape))
         return LMC_ERR_ARGUMENT;
     for (i = 0; i < a->rank; i++) is_empty |= a->shape[i] == 0;
     for (i = 0; i < a->rank && !is_empty; i++) {

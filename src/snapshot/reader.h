@@ -332,8 +332,8 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_read_content_hash(lmc_reader *r, size_t file_number,
-                                              const lmc_tensor *tensor, uint8_t hash[32])
+LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                     const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     enum lmc_status status = LMC_OK;
