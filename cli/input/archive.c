@@ -53,13 +53,10 @@ int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status statu
     return fail_status(name, status);
 }
 
-unsigned find_conformance(const struct archive *a, const char **name)
+const char *name_conformance(unsigned level)
 {
     static const char *const names[] = {"Direct", "Max", "Delta", "Own", "Quantised", "All"};
-    unsigned level = 0;
-    while (level < KNOWN_FEATURES && read_incompatible(a->header) >> level) level++;
-    *name = names[level];
-    return level;
+    return names[level];
 }
 
 int fail_archive(const struct archive *a, enum lmc_status status)

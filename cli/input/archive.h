@@ -55,8 +55,8 @@ int fail_archive(const struct archive *a, enum lmc_status status);
  * needs, if it is not this one. */
 int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status);
 
-/* The conformance level that the snapshot needs (spec 1.3), and what the level is called. */
-unsigned find_conformance(const struct archive *a, const char **name);
+/* What a conformance level is called (spec 1.3). */
+const char *name_conformance(unsigned level);
 
 /* Frees the reader, too. */
 void close_archive(struct archive *a);

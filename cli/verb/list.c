@@ -109,7 +109,8 @@ static void print_file(const struct archive *a, size_t number, const json_t *cho
 
 static void print_archive(const struct archive *a, const struct common *o)
 {
-    size_t n = snapshot_info(a->reader).n_files, n_directories = 0, n_tensors = 0, n_lossy = 0;
+    const lmc_snapshot_info info = snapshot_info(a->reader);
+    size_t n = info.n_files, n_directories = 0, n_tensors = 0, n_lossy = 0;
     json_t *record = load_record(a), *choices = index_choices(record);
     uint64_t size = 0, packed = archive_size(a);
     uint8_t bytes[LMC_IDENTITY_SIZE];
@@ -136,16 +137,14 @@ static void print_archive(const struct archive *a, const struct common *o)
                n_lossy == 1 ? "" : "s");
     printf("\n  identity %s\n", identity);
     if (o->verbosity >= 2) {
-        const char *name;
-        const unsigned level = find_conformance(a, &name);
-        printf("  format   %u.%u, for decoders of level %u (%s) and above\n", a->header[8],
-               a->header[9], level, name);
+        printf("  format   %d.%u, for decoders of level %u (%s) and above\n", LMC_FORMAT_MAJOR,
+               info.format_minor, info.level, name_conformance(info.level));
     }
-    if (a->chain_depth) {
+    if (info.has_base) {
         char *name = copy_metadata(a, BASE_KEY);
-        format_identity(identity, a->wanted);
-        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)a->chain_depth,
-               a->chain_depth == 1 ? "" : "s", name ? " (named " : "");
+        format_identity(identity, info.base_identity);
+        printf("  base     %s, %u delta%s deep%s", identity, (unsigned)info.chain_depth,
+               info.chain_depth == 1 ? "" : "s", name ? " (named " : "");
         print_name(name ? name : "");
         printf("%s\n", name ? " when this delta was made)" : "");
         free(name);
@@ -226,24 +225,22 @@ static void print_json(const struct archive *a)
 {
     json_t *object = (json_t *)check_memory(json_object()),
            *files = (json_t *)check_memory(json_array());
-    uint8_t bytes[LMC_IDENTITY_SIZE];
+    const lmc_snapshot_info info = snapshot_info(a->reader);
     uint64_t size = 0, n_lossy = 0;
     char format[16];
-    const char *name;
     json_t *record = load_record(a);
-    snapshot_identity(a->reader, bytes);
     for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) {
         n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
         size += lmc_reader_get_file(a->reader, i)->size;
         json_array_append_new(files, make_json_file(a, i));
     }
     set_json_text(object, "snapshot", a->name);
-    set_json_identity(object, "identity", bytes);
-    if (a->chain_depth) set_json_identity(object, "base_identity", a->wanted);
-    set_json_number(object, "chain_depth", a->chain_depth);
-    snprintf(format, sizeof format, "%u.%u", a->header[8], a->header[9]);
+    set_json_identity(object, "identity", info.identity);
+    if (info.has_base) set_json_identity(object, "base_identity", info.base_identity);
+    set_json_number(object, "chain_depth", info.chain_depth);
+    snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
     set_json_text(object, "format", format);
-    set_json_number(object, "level", find_conformance(a, &name));
+    set_json_number(object, "level", info.level);
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n_lossy);
