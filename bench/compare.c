@@ -78,7 +78,8 @@ static void open_side(struct side *side, const char *path)
     load(&side->kernel_name, object, "compare_kernel_name");
     load(&side->prepare_kernels, object, "compare_prepare_kernels");
     load(&side->run_kernel, object, "compare_run_kernel");
-    load(&side->limit_tier, object, "lmc_tier_limit");
+    load(&side->limit_tier, object,
+         dlsym(object, "lmc_tier_limit") ? "lmc_tier_limit" : "lmc_limit_tier");
     load(&side->encode, object, "lmc_tensor_encode");
     load(&side->decode, object, "lmc_tensor_decode");
     load(&side->fit, object, "lmc_quantizer_fit");
