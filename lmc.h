@@ -26663,17 +26663,15 @@ LMC_API size_t lmc_compress_bound(size_t size)
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
- * kind: so a reader can tell the dtype. */
-static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
-                                        enum lmc_dtype dtype, const lmc_compress_options *options)
+/* An LMC file of that one file, whose bytes are at src or, where stream is not NULL, come from
+ * there. */
+static enum lmc_status lmc__write_one_file(const lmc_sink *sink, const lmc_file *file,
+                                           enum lmc_dtype dtype, const void *src,
+                                           const lmc_stream *stream,
+                                           const lmc_compress_options *options)
 {
-    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
     lmc_writer *writer = NULL;
-    lmc_tensor tensor;
-    lmc_file file;
-    uint64_t shape;
     enum lmc_status status;
     memset(&writer_options, 0, sizeof writer_options);
     if (options) {
@@ -26681,6 +26679,26 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         writer_options.level = options->level;
         writer_options.alloc_user = options->alloc_user;
     }
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, file, dtype);
+    if (status == LMC_OK)
+        status = stream ? lmc_writer_write_stream(writer, stream)
+                        : lmc_writer_write(writer, src, (size_t)file->size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
+}
+
+/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
+ * kind: so a reader can tell the dtype. */
+static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
+                                        enum lmc_dtype dtype, const lmc_compress_options *options)
+{
+    const unsigned bits = lmc_dtype_bits(dtype);
+    lmc_tensor tensor;
+    lmc_file file;
+    uint64_t shape;
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
@@ -26695,13 +26713,7 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         file.n_tensors = 1;
         file.tensors = &tensor;
     }
-    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
-    status = lmc_writer_begin_file(writer, &file, dtype);
-    if (status == LMC_OK) status = lmc_writer_write(writer, src, size);
-    if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_OK) status = lmc_writer_finish(writer);
-    lmc_writer_free(writer);
-    return status;
+    return lmc__write_one_file(sink, &file, dtype, src, NULL, options);
 }
 
 LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
@@ -26808,32 +26820,6 @@ static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, cons
 }
 
 #ifndef LMC_NO_ENCODER
-static enum lmc_status lmc__compress_stream(const lmc_sink *sink, const lmc_stream *stream,
-                                            uint64_t size, enum lmc_dtype dtype,
-                                            const lmc_compress_options *options)
-{
-    lmc_writer_options writer_options;
-    lmc_writer *writer = NULL;
-    lmc_file file;
-    enum lmc_status status;
-    memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
-    memset(&file, 0, sizeof file);
-    file.path = "";
-    file.size = size;
-    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
-    status = lmc_writer_begin_file(writer, &file, dtype);
-    if (status == LMC_OK) status = lmc_writer_write_stream(writer, stream);
-    if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_OK) status = lmc_writer_finish(writer);
-    lmc_writer_free(writer);
-    return status;
-}
-
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype, const lmc_compress_options *options)
 {
@@ -26841,6 +26827,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
+    lmc_file file;
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
@@ -26853,7 +26840,10 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        status = lmc__compress_stream(&sink, &stream, source.size, dtype, options);
+        memset(&file, 0, sizeof file);
+        file.path = "";
+        file.size = source.size;
+        status = lmc__write_one_file(&sink, &file, dtype, NULL, &stream, options);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);

@@ -64,9 +64,11 @@ static struct side {
     lmc_quantizer *fitted[2]; /* second moment, first */
 } sides[N_SIDES];
 
-static void load(void *function, void *object, const char *name)
+/* old: what lmc.h 0.5 called it */
+static void load(void *function, void *object, const char *name, const char *old)
 {
-    void *const symbol = dlsym(object, name);
+    void *symbol = dlsym(object, name);
+    if (symbol == NULL) symbol = dlsym(object, old);
     if (symbol == NULL) fail("there is no ", name);
     memcpy(function, &symbol, sizeof symbol);
 }
@@ -75,15 +77,14 @@ static void open_side(struct side *side, const char *path)
 {
     void *const object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL) fail("cannot open ", path);
-    load(&side->kernel_name, object, "compare_kernel_name");
-    load(&side->prepare_kernels, object, "compare_prepare_kernels");
-    load(&side->run_kernel, object, "compare_run_kernel");
-    load(&side->limit_tier, object,
-         dlsym(object, "lmc_tier_limit") ? "lmc_tier_limit" : "lmc_limit_tier");
-    load(&side->encode, object, "lmc_tensor_encode");
-    load(&side->decode, object, "lmc_tensor_decode");
-    load(&side->fit, object, "lmc_quantizer_fit");
-    load(&side->free_quantizer, object, "lmc_quantizer_free");
+    load(&side->kernel_name, object, "compare_kernel_name", "compare_kernel_name");
+    load(&side->prepare_kernels, object, "compare_prepare_kernels", "compare_prepare_kernels");
+    load(&side->run_kernel, object, "compare_run_kernel", "compare_run_kernel");
+    load(&side->limit_tier, object, "lmc_tier_limit", "lmc_limit_tier");
+    load(&side->encode, object, "lmc_tensor_encode", "lmc_encode_tensor");
+    load(&side->decode, object, "lmc_tensor_decode", "lmc_decode_tensor");
+    load(&side->fit, object, "lmc_quantizer_fit", "lmc_fit_quantizer");
+    load(&side->free_quantizer, object, "lmc_quantizer_free", "lmc_free_quantizer");
 }
 
 /* == pairs ==================================== */
