@@ -395,7 +395,8 @@ def read_tensor_entry(body, end, entries):
     require(gap or not form & HAS_GAP, "Gap of 0")
     dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
     generation, measure, error = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
-    require(not form & HAS_LOSS or (generation > 0 and 1 <= measure <= MAX_MEASURE), "Generation or Measure of a tensor")
+    require(not form & HAS_LOSS or (generation and measure), "Generation or Measure 0 of a tensor")
+    require(measure <= MAX_MEASURE, "Measure %d" % measure, "UNSUPPORTED")
     return Tensor(name, dtype, shape, end + gap, size, (generation, measure, error))
 
 
