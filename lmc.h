@@ -20644,15 +20644,13 @@ static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *
 }
 #endif
 
-/* The body has those hashes, of items that were numbered and sorted; or others, which nobody here
- * knows. */
+/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
 static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
                                          const lmc__hasher *h)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
     const size_t n = items->size / sizeof *item;
     size_t i;
-    if (!lmc__is_hash_body(body->data, body->size)) return LMC_OK;
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
     for (i = 0; i < n; i++)
         LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
@@ -22309,7 +22307,6 @@ typedef struct lmc__restorer {
      * what they must be. */
     lmc__hasher hasher;
     lmc__buffer hashes;
-    int has_hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -22524,15 +22521,22 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 }
 
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes, if they are to be checked. */
+ * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
+ * There is one at most. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
                                                    const uint8_t *head)
 {
-    const int is_kept = r->options->check_hashes && lmc__is_kind(section, "hash");
     uint64_t left = section->size;
     uint32_t crc = 0;
-    if (is_kept && left > r->index.limit) return LMC_ERR_LIMIT;
-    r->has_hashes |= is_kept;
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    }
+    if (is_kept) {
+        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
+        if (left > r->index.limit) return LMC_ERR_LIMIT;
+    }
     LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
@@ -22732,7 +22736,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->has_hashes ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
 }
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
@@ -22755,8 +22759,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
-        /* hashes are the last before the index */
-        LMC__CHECK(!r->has_hashes || lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section, bytes));
             continue;
@@ -22873,6 +22875,12 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
+/* The body of a section of hashes. */
+typedef struct lmc__hash_section {
+    uint64_t at, size;
+    uint32_t crc;
+} lmc__hash_section;
+
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
@@ -22888,9 +22896,8 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
-    /* the body of the section of hashes; size 0: there is none */
-    uint64_t hashes_at, hashes_size;
-    uint32_t hashes_crc;
+    /* lmc__hash_section: of whatever algorithm */
+    lmc__buffer hash_sections;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -22920,6 +22927,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
+    visit(&t->hash_sections, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
@@ -23052,9 +23060,11 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
         x->n_ancillary++;
         x->p = body;
         if (lmc__is_kind(&section, "hash")) {
-            x->t->hashes_at = x->offset - section.size;
-            x->t->hashes_size = section.size;
-            x->t->hashes_crc = section.body_crc;
+            lmc__hash_section hashes;
+            hashes.at = x->offset - section.size;
+            hashes.size = section.size;
+            hashes.crc = section.body_crc;
+            LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
         }
     } else {
         LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
@@ -23382,6 +23392,29 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
+{
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_BODY_SIZE];
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
 /* All hashes of the snapshot, sorted back into the order of the files. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
                                                   lmc__buffer *items)
@@ -23389,13 +23422,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     const lmc__tables *const t = &r->tables;
     const lmc__item *item;
     size_t i, n;
-    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
-    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
-    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
-    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__read_hash_body(r, body));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__number_items(items);
     item = (const lmc__item *)(const void *)items->data;

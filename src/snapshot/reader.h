@@ -271,6 +271,29 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
+{
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_BODY_SIZE];
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
 /* All hashes of the snapshot, sorted back into the order of the files. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
                                                   lmc__buffer *items)
@@ -278,13 +301,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     const lmc__tables *const t = &r->tables;
     const lmc__item *item;
     size_t i, n;
-    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
-    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
-    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
-    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__read_hash_body(r, body));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__number_items(items);
     item = (const lmc__item *)(const void *)items->data;
