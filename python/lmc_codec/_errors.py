@@ -98,6 +98,7 @@ _KINDS: dict[int, type[LMCError]] = {
     11: AmbiguousError,
     12: CancelledError,
     13: LostError,
+    14: UnsupportedError,
     20: NotLMCError,
     21: UnsupportedError,
     22: UnsupportedError,

@@ -109,7 +109,7 @@ class Reader:
         #: Deltas down to a snapshot without a base.
         self.chain_depth: int = info[3]
         #: The conformance level that a decoder needs: 0 to 5.
-        self.level: int = info[4]
+        self.conformance_level: int = info[4]
         self._n_files: int = info[0]
 
     # -- what is in it --

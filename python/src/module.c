@@ -47,7 +47,7 @@ static PyObject *parse_header(PyObject *module, PyObject *args)
         return raise_status((module_state *)PyModule_GetState(module), status, NULL, NULL);
     return Py_BuildValue("y#Iii", (const char *)info.base_identity,
                          (Py_ssize_t)(info.has_base ? LMC_IDENTITY_SIZE : 0), info.chain_depth,
-                         (int)info.level, (int)info.format_minor);
+                         (int)info.conformance_level, (int)info.format_minor);
 }
 
 /* (buffer, buffer) -> bool */

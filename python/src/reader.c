@@ -234,7 +234,7 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
         r, Py_BuildValue("nNNIii", (Py_ssize_t)info.n_files, make_identity(info.identity),
                          info.has_base ? make_identity(info.base_identity)
                                        : PyBytes_FromStringAndSize("", 0),
-                         (unsigned)info.chain_depth, (int)info.level, (int)info.format_minor));
+                         (unsigned)info.chain_depth, (int)info.conformance_level, (int)info.format_minor));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)
