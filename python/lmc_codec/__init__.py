@@ -13,34 +13,39 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from . import _lmc
-from ._base import Base
-from ._codec import bound, compress, decompress, tensor_decode, tensor_encode
-from ._errors import (
-    AmbiguousError,
-    ArgumentError,
-    BaseError,
-    CancelledError,
-    ChecksumError,
-    CorruptError,
-    FormatError,
-    LimitError,
-    LMCError,
-    LostError,
-    MissingBaseError,
-    NotFoundError,
-    NotLMCError,
-    OutputTooSmallError,
-    ReadError,
-    TruncatedError,
-    UnsupportedError,
-    WriteError,
-    WrongBaseError,
-)
-from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, open
-from ._writer import Writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
+
+    from ._base import Base
+    from ._codec import bound, compress, decompress, tensor_decode, tensor_encode
+    from ._errors import (
+        AmbiguousError,
+        ArgumentError,
+        BaseError,
+        CancelledError,
+        ChecksumError,
+        CorruptError,
+        FormatError,
+        LMCError,
+        LimitError,
+        LostError,
+        MissingBaseError,
+        NotFoundError,
+        NotLMCError,
+        OutputTooSmallError,
+        ReadError,
+        TruncatedError,
+        UnsupportedError,
+        WriteError,
+        WrongBaseError,
+    )
+    from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, open
+    from ._safetensors import safe_open
+    from ._writer import Writer
 
 __version__: str = _lmc.versions()[0]
 #: The instruction set in use: "avx512", "avx2", "neon", "scalar".
@@ -83,10 +88,28 @@ __all__ = [
     "tier",
 ]
 
+# Each name is loaded from its module when it is first used: so that importing the package takes next to no time.
+_MODULES = {
+    "_base": ("Base",),
+    "_codec": ("bound", "compress", "decompress", "tensor_decode", "tensor_encode"),
+    "_reader": ("FileInfo", "Loss", "Reader", "Slice", "TensorInfo", "open"),
+    "_safetensors": ("safe_open",),
+    "_writer": ("Writer",),
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "safe_open":  # what it needs is loaded when it is used
-        from ._safetensors import safe_open
+    from importlib import import_module
 
-        return safe_open
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__ and name not in ("numpy", "torch"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("numpy", "torch"):
+        return import_module(f"{__name__}.{name}")
+    module = next((m for m, names in _MODULES.items() if name in names), "_errors")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from . import _lmc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
 
 #: Bits of one element, by the dtype's name: "BF16".
 BITS: dict[str, int] = {name: x[0] for name, x in _lmc.dtypes().items()}
@@ -179,7 +182,8 @@ def describe_out(out: Any, dtype: str, nbytes: int) -> Any:
     if dtype and x.dtype not in ("", "U8", "I8", dtype):
         raise TypeError(f"out is of {x.dtype}, and the result of {dtype}")
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(out, numpy.ndarray) and not out.flags.writeable:
+    is_array = numpy is not None and isinstance(out, numpy.ndarray)
+    if (is_array and not out.flags.writeable) or (isinstance(x.buffer, memoryview) and x.buffer.readonly):
         raise ValueError("out is read-only")
     return x.buffer
 

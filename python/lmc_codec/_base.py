@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
-from . import _lmc
+from . import _errors, _lmc  # _errors: the library raises them
 from ._arrays import describe
 from ._threads import count_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
 
 MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
 

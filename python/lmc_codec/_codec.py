@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
 
 from . import _arrays, _lmc
 from ._errors import UnsupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable
+    from typing import Any
 
 LEVELS = {"default": 0, "fast": 0, "max": 1}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
-from typing import Any
+from collections.abc import Mapping
 
 from . import _lmc
 from ._arrays import BITS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Iterable
+    from typing import Any
 
 _ROLES = ("other", "weight", "m", "v", "gradient")
 _MOMENTS = (("exp_avg", "exp_avg_sq"), ("mu", "nu"))  # PyTorch, DeepSpeed, Megatron; optax and Flax
@@ -57,6 +59,8 @@ class Rule:
         while "," in head:
             rest, _, field = head.rpartition(",")
             key, equals, value = field.partition("=")
+            import re
+
             size = re.fullmatch(r"(\d+)([KMG]?)", value)
             if key == "role" and value in (*_ROLES, "any"):
                 self.roles = _ROLES if value == "any" else (value,)
@@ -74,6 +78,8 @@ class Rule:
         return head
 
     def matches(self, path: str, name: str, dtype: str, size: int) -> bool:
+        from fnmatch import fnmatchcase
+
         return (
             self.dtype in ("", dtype)
             and self.min <= size <= self.max
@@ -82,11 +88,15 @@ class Rule:
 
 
 def _has_word(text: str, word: str) -> bool:
+    import re
+
     return re.search(rf"(?<![0-9A-Za-z_]){word}(?![0-9A-Za-z_])", text) is not None
 
 
 def _role_in(text: str, is_path: bool) -> tuple[str, str] | None:
     """The role, and the name with "*" where the moment's word was: the same for both moments of a parameter."""
+    import re
+
     for m, v in _MOMENTS:
         has_m, has_v = _has_word(text, m), _has_word(text, v)
         if (has_m or has_v) and not (has_m and has_v and is_path):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
 
 from . import _arrays, _lmc
 from ._base import resolve_base
 from ._errors import NotFoundError, UnsupportedError
 from ._sources import open_source
 from ._threads import count_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Iterator
+    from typing import Any
 
 
 class Loss:
@@ -268,7 +271,8 @@ class Reader:
 
 
 class Slice:
-    """A tensor that is read by parts: `[...]` takes numbers, slices with positive steps, and an Ellipsis."""
+    """A tensor that is read by parts: numbers, slices with positive steps and an Ellipsis read the blocks that they need;
+    whatever else the framework takes (lists, masks, None) reads the tensor."""
 
     __slots__ = ("_reader", "info", "_framework", "_device")
 
@@ -291,6 +295,8 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         x = self.info
+        if not _is_basic(index):  # lists, masks, None: what the framework makes of it, from all of the tensor
+            return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)[index]
         start, count, steps, keep = parse_index(index, x.shape)
         bits = _arrays.BITS.get(x.dtype, 8)
         shape, begin, n = list(x.shape), start, count
@@ -314,6 +320,14 @@ class Slice:
         if isinstance(result, bytearray):
             raise UnsupportedError("steps are for numpy and torch")
         return result[tuple(slice(None, None, s) for s, k in zip(steps, keep) if k)]
+
+
+def _is_basic(index: Any) -> bool:
+    items = index if isinstance(index, tuple) else (index,)
+    return all(
+        x is Ellipsis or isinstance(x, slice) or (hasattr(x, "__index__") and not isinstance(x, bool) and not getattr(x, "ndim", 0))
+        for x in items
+    )
 
 
 def _span(shape: list[int], start: list[int], count: list[int], width: int) -> tuple[int, int]:
@@ -348,8 +362,6 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
                 m = (m - 1) // step * step + 1
             keep.append(True)
         else:
-            if isinstance(x, bool) or not hasattr(x, "__index__"):
-                raise TypeError(f"index {i} is neither a number nor a slice: {x!r}")
             first, m, step = x.__index__(), 1, 1
             if not -n <= first < n:
                 raise IndexError(f"index {first} is out of bounds for dimension {i} of size {n}")

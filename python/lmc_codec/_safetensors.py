@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from . import _arrays
 from ._errors import LMCError
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 class safe_open:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-import threading
-from typing import Any
+from _thread import allocate_lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
 
 TAIL = 64 << 10  # what the library reads first
 SKIP = 64 << 10  # rather read than asked for anew
@@ -39,7 +42,7 @@ class _Ranges:
     """read(offset, size) of something far away. Subclasses have fetch()."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = allocate_lock()
         self.window, self.window_at = b"", 0
         self.expected = (0, 0)
         self.n_requests = 0
@@ -144,7 +147,8 @@ class _HTTP(_Ranges):
     def __call__(self, offset: int, size: int) -> bytes:
         with self.lock:
             if offset >= self.tail_at:
-                return self.tail[offset - self.tail_at : offset - self.tail_at + size]
+                tail: bytes = self.tail
+                return tail[offset - self.tail_at : offset - self.tail_at + size]
             if self.response is None or not self.at <= offset <= self.at + SKIP or offset + size > self.end:
                 self._stop()
                 end = min(self.wanted_end(offset, size), self.size)

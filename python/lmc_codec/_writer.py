@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from . import _arrays, _lmc
 from ._base import parse_safetensors, resolve_base
 from ._codec import level_number
-from ._policy import Policy, Second
 from ._reader import Reader
 from ._threads import count_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
 
 PIECE = 8 << 20
 
@@ -63,6 +64,8 @@ class Writer:
         progress: Callable[[int], Any] | None = None,
         _capacity: int = 0,
     ):
+        from ._policy import Policy
+
         self._policy = Policy(quantize)
         self._names: set[str] = set()
         self._paths: set[str] = set()
@@ -134,7 +137,7 @@ class Writer:
 
         It becomes a safetensors file of its own in the snapshot. Who has all arrays at hand uses add_arrays().
         """
-        path = re.sub(r"[^0-9A-Za-z._-]", "_", name).strip(".")[:200] or "tensor"
+        path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
         if f"{path}.safetensors" in self._paths:
             path = f"{path}-{self._n_files}"
         self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
@@ -165,7 +168,8 @@ class Writer:
         rows = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
         header = safetensors_header(rows, metadata)
         tensors, at = [], len(header)
-        number, kept = self._n_files, []
+        number = self._n_files
+        kept: list[tuple[str, Any]] = []
         for (name, kind, shape, size) in rows:
             quantizer, twin = self._quantizer(path, name, kind, shape, size, described[name].buffer, number, at, kept)
             tensors.append((name, kind, shape, at, size, quantizer, twin))
@@ -188,6 +192,8 @@ class Writer:
         rule, role, pair = found
         quantizer, twin = self._policy.fit(rule, role, pair, dtype, shape, buffer)
         if role == "v" and pair:
+            from ._policy import Second
+
             kept.append((pair, Second(number, at, buffer, quantizer)))
         return quantizer, twin
 
@@ -213,7 +219,7 @@ class Writer:
         tensors: list[Any] = []
         if stat.st_size > 16 and dtype is None:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                if view[8:9] == b"{":
+                if bytes(view[8:9]) == b"{":
                     tensors = self._find_tensors(view, path)
         self._add_stream(file, path, stat.st_size, tensors, dtype, stat)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from ._safetensors import read_file, safe_open, write_bytes, write_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 

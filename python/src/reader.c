@@ -231,10 +231,10 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
     return end_use(
-        r, Py_BuildValue("nNNIii", (Py_ssize_t)info.n_files, make_identity(info.identity),
-                         info.has_base ? make_identity(info.base_identity)
-                                       : PyBytes_FromStringAndSize("", 0),
-                         (unsigned)info.chain_depth, (int)info.conformance_level, (int)info.format_minor));
+        r, Py_BuildValue(
+               "nNNIii", (Py_ssize_t)info.n_files, make_identity(info.identity),
+               info.has_base ? make_identity(info.base_identity) : PyBytes_FromStringAndSize("", 0),
+               (unsigned)info.chain_depth, (int)info.conformance_level, (int)info.format_minor));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)
