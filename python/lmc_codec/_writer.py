@@ -103,7 +103,7 @@ class Writer:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
             directory, name = os.path.split(path)
-            self._part = os.path.join(directory, f".{name}.{os.getpid()}.part")
+            self._part = os.path.join(directory, f".{name}.{os.getpid()}-{id(self):x}.part")
             self._file = open(self._part, "wb", buffering=0)
             self._path = path
             return self._file.fileno()
