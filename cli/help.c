@@ -60,6 +60,7 @@ static const struct topic topics[] = {
          "      --opaque           plain bytes\n"
          "      --max              smaller, but slower\n"
          "      --no-twins         store each tensor by itself\n"
+         "      --hash             with the SHA-256 of all tensors and files; -t: check them\n"
          "      --quant RULE, --policy FILE\n"
          "                         LOSSY: keep optimizer states only as precisely as a\n"
          "                         rule says; see 'lmc help quant'\n"
