@@ -21899,8 +21899,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* The calls, in the order in which they are legal:
  *
- *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
- *               ^------------- once or more often, no two at once ------^
+ *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
+ *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
@@ -26684,8 +26684,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
  *
- *     reader: file, tensors -> (quantisers of those that have lost) -> writer: begin_file
- *             bytes, LMC__COPY_SIZE at a time ----------------------->         write_bytes
+ *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
+ *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
  * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
