@@ -238,28 +238,43 @@ static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsig
  *     plane 1               b          e
  *
  * One movemask and one addition for 32 elements and a plane. */
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
+LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, size_t n,
+                                             unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
         /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
          * one */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+        __m256i v =
+            _mm256_slli_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), (int)(8 - depth));
+        uint8_t *plane = bits + i / 8;
+        LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
+        {
+            const uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
+            if (n - i >= 32) {
+                lmc__store32(plane, m);
+            } else {
                 lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+                memcpy(plane, word, (n - i + 7) / 8);
             }
         }
+    }
+}
+
+/* A constant depth unrolls the planes: then a step takes half of the time, or less. */
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    switch (depth) {
+    case 2: lmc__flatten_body_avx2(bits, src, n, first, 2); break;
+    case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
+    case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
+    case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
+    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
     }
 }
 #endif
