@@ -5588,8 +5588,10 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, c
     const __m256i bits = lmc__load_bits_avx2(mask);
     out[0] =
         lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
-    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a + 32 - c2, b + c2, l, r,
-                                    left_list, right_list);
+    if (left_list) a += 32 - c2;
+    if (right_list) b += c2;
+    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
+                                    right_list);
     return (size_t)_mm_popcnt_u64(m);
 }
 
