@@ -3534,6 +3534,27 @@ LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
         _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
 }
 
+/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
+ * first 32 of them, and spread_high, of the others: as spread_bits. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+{
+    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
+                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
  * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
  * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
@@ -5410,7 +5431,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
  * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
  * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512 (Zen 4), 15, 12, 4 with AVX2 (Zen 3).
+ * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -5547,13 +5568,12 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b.
  *
  * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
-LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
-                                              __m256i l, __m256i r, int left_list, int right_list)
+LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
+                                                const uint8_t *b, __m256i l, __m256i r,
+                                                int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m256i one = lmc__spread_bits_avx2(m);
-    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF); /* ones in the first half */
     __m256i sum = one;
     if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
     if (left_list)
@@ -5563,9 +5583,37 @@ LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, cons
                                 _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
+LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
+                                              __m256i l, __m256i r, int left_list, int right_list)
+{
+    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
+                                  b, l, r, left_list, right_list);
+}
+
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
+ * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
+ * are the ones before elements 16, 32 and 48. Returns the number of all. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
+                                          int right_list)
+{
+    const uint64_t m = lmc__load64(mask);
+    const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
+                 c3 = (size_t)_mm_popcnt_u64(m << 16);
+    const __m256i bits = lmc__load_bits_avx2(mask);
+    out[0] =
+        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
+    if (left_list) a += 32 - c2;
+    if (right_list) b += c2;
+    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
+                                    right_list);
+    return (size_t)_mm_popcnt_u64(m);
+}
 
 /* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
- * only chain from step to step, a load, a popcount and an addition that do not wait for vectors. */
+ * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
+ * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
+ * steps of 64, which count, move and test half as often. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int left_list,
                                            int right_list)
@@ -5573,12 +5621,21 @@ LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, si
     const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
     size_t i;
-    for (i = 0; i + 32 <= n; i += 32) {
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m256i out[2];
+        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        lmc__store_avx2(dst + i, out[0]);
+        lmc__store_avx2(dst + i + 32, out[1]);
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
+    }
+    if (i + 32 <= n) {
         const uint32_t m = lmc__load32(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
         lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
         if (left_list) a += 32 - ones;
         if (right_list) b += ones;
+        i += 32;
     }
     if (i < n)
         lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
@@ -5737,21 +5794,33 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 
 #if LMC__AVX2_TEXT
 /* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
- * symbols by the low 4 bits of v. For depths 5 and 6 there are up to four rows of 16, and all are
+ * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
  * looked up; bits 4 and 5 of v choose:
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
  *     out          row 0's, then, where row_of is 1, row 1's, and so on
  *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`,
- * which is constant for 2, 3 and 4. load_mask reads exactly: the last plane ends where input may
- * end. */
+ * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
+ * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
+ * one, load_mask reads exactly: the last plane ends where input may end. */
+LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
+{
+    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < (depth == 5 ? 2u : 4u); t++) out =
+            lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                            _mm256_shuffle_epi8(table[t], v), out);
+    }
+    return out;
+}
+
 LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                                const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i three = _mm256_set1_epi8(3);
     __m256i table[4];
     uint8_t padded[64];
     size_t i;
@@ -5759,34 +5828,39 @@ LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
     for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
-    for (i = 0; i < n; i += 32) {
-        const uint8_t *plane = bits;
-        __m256i v = _mm256_setzero_si256(), out;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint8_t *plane = bits + i / 8;
+        __m256i v = _mm256_setzero_si256(), w = v;
         LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         { /* v = 2 v + bit */
-            uint32_t m;
+            __m256i m;
             if (d >= depth) break;
-            m = n - i >= 32 ? lmc__load32(plane + i / 8) : (uint32_t)lmc__load_mask(plane, i, n);
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
+            m = lmc__load_bits_avx2(plane);
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
+            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
         }
-        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
-        if (depth > 4) {
-            const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), three);
-            LMC__UNROLL for (t = 1; t < 4; t++) out =
-                lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                                _mm256_shuffle_epi8(table[t], v), out);
-        }
-        lmc__store_avx2(dst + i, out);
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
+        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
+    }
+    for (; i < n; i += 32) {
+        __m256i v = _mm256_setzero_si256();
+        for (d = 0; d < depth; d++)
+            v = _mm256_sub_epi8(
+                _mm256_add_epi8(v, v),
+                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
     }
 }
 
 LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                           const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) { /* what is a constant is faster by 5 %, by 15 % for 2 */
+    switch (depth) { /* what is a constant is faster */
     case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
     default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
     }
 }
@@ -5889,28 +5963,43 @@ static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsig
  *     plane 1               b          e
  *
  * One movemask and one addition for 32 elements and a plane. */
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
+LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, size_t n,
+                                             unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
         /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
          * one */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+        __m256i v =
+            _mm256_slli_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), (int)(8 - depth));
+        uint8_t *plane = bits + i / 8;
+        LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
+        {
+            const uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
+            if (n - i >= 32) {
+                lmc__store32(plane, m);
+            } else {
                 lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+                memcpy(plane, word, (n - i + 7) / 8);
             }
         }
+    }
+}
+
+/* A constant depth unrolls the planes: then a step takes half of the time, or less. */
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    switch (depth) {
+    case 2: lmc__flatten_body_avx2(bits, src, n, first, 2); break;
+    case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
+    case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
+    case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
+    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
     }
 }
 #endif
@@ -6775,13 +6864,17 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * The vectors come to the bytes of lane 0 four times as fast as the checksum, and lanes 1 to 3 are
  * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
  * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
- * of the next strip. */
+ * of the next strip.
+ *
+ * Four lanes of 2 KiB are too short for the hardware to foresee: at each new strip it would begin
+ * to learn, four times. So each step fetches its own bytes of the next strip, one line for each 64
+ * of them (Zen 4, whole encoder: bf16 takes 0.91, fp32 0.78 of the time). */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
                                                          unsigned width, int rotate, int has_root)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
@@ -6799,6 +6892,10 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
     for (i = 0; i + strip <= n; i += strip) {
         const uint8_t *const from = src + i * width;
         for (j = 0; j < strip; j += 32) {
+            const size_t next = (i + strip + j) * width;
+            if (next < size)
+                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+                    LMC__PREFETCH(src + next + 32 * p);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
@@ -7097,8 +7194,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
  * is streamed, and its last 32 bytes are stored where they belong.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 32 bytes
- * from where it is, so up to 32 bytes into its slack, LMC__PAD. Streaming stores reach other
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
  * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
@@ -7115,7 +7212,7 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 32 equal bytes that never goes on: how far a
+/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
  * step would go is masked, with no bits for constants, all bits for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
@@ -7125,10 +7222,10 @@ typedef struct lmc__side_cursor {
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
  * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[32])
+                                                      uint8_t constant[64])
 {
     lmc__side_cursor cursor;
-    lmc__store_avx2(constant, lmc__splat_avx2(side.value));
+    memset(constant, side.value, 64);
     cursor.at = side.list ? side.list + used : constant;
     cursor.mask = side.list ? ~(size_t)0 : 0;
     return cursor;
@@ -7158,12 +7255,12 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const __m256i zero = _mm256_setzero_si256();
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
-    uint8_t *from, *to = buffers->strip[0], constant[2][32];
+    uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
-    __m256i v[8];
-    unsigned p;
+    __m256i v[8], top[2];
+    unsigned p, h;
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
@@ -7174,35 +7271,37 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
-        for (j = 0; j < n_strip; j += 32) {
+        for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
              * so the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
-                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 32 * p, streaming.next_size));
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const uint32_t m = lmc__load32(mask + (i + j) / 8);
-                const size_t ones = (size_t)_mm_popcnt_u64(m);
-                v[width - 1] = lmc__merge_step_avx2(m, left.at, right.at, zero, zero, 1, 1);
-                left.at += (32 - ones) & left.mask;
+                const size_t ones =
+                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
-            } else {
-                v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
-            LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            if (rotate)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + at + 32 * p, v[p]);
-            if (j == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
-            lmc__copy_stream_avx2(out, from + head, at, width);
+            LMC__UNROLL for (h = 0; h < 2; h++)
+            {
+                const size_t half = at + 32 * width * h;
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
+                if (width >= 8) lmc__join_step_avx2(v, width, 4);
+                if (width >= 4) lmc__join_step_avx2(v, width, 2);
+                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                if (rotate)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
+                if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+                lmc__copy_stream_avx2(out, from + head, half, width);
+            }
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
