@@ -1170,7 +1170,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
-                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -1691,6 +1691,13 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
+ * was predicted, `width` bytes each, one behind another. */
+typedef struct lmc__changed {
+    uint32_t *place;
+    uint8_t *now, *before;
+} lmc__changed;
+
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
  * first. */
@@ -1772,12 +1779,12 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                           unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
+                           const lmc__changed *changed, size_t most, const uint8_t *src,
+                           const uint8_t *base, size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
-                         const uint32_t *changed, size_t n_changed);
+                         const lmc__changed *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -2166,6 +2173,11 @@ static const uint8_t lmc__behind[24] =
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
+
+/* Of a square of eight rows of eight bytes, column by column. */
+static const uint8_t lmc__columns[64] =
+    {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
+    20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
 /* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
  * lower halves' bytes in turn, of the upper halves' bytes in turn. */
@@ -6687,6 +6699,25 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    size_t at, i;
+    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
+            lmc__crc_lanes(c, p + at, i);
+            lmc__crc_lanes(c, p + at, i + 1);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    return ~(uint32_t)c[0];
+}
+
 /* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
  * block. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
@@ -7826,9 +7857,109 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
+/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
+ * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
+ * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
+ * class are brought together.
+ *
+ *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
+ *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
+ *     bit 1       1  0  0     0    0 ...    -->    of        1...
+ *     ...                                          elements
+ *
+ * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
+ * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * faster by it. */
+typedef struct lmc__finder {
+    __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
+    unsigned n_sets;                        /* of eight classes: 1 or 2 */
+} lmc__finder;
+
+/* up_to: masks of the elements of each class *or before*. */
+LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
+                                        int up_to)
+{
+    unsigned set, v, c;
+    finder->n_sets = grouping->n_classes > 8 ? 2 : 1;
+    for (set = 0; set < LMC__MAX_CLASSES / 8; set++)
+        for (v = 0; v < 4; v++) {
+            const __m512i keys =
+                _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(64 * v));
+            __m512i table = lmc__splat_avx512((up_to ? 0xFFFF : 1u) >> 8 * set);
+            for (c = 1; c < grouping->n_classes; c++)
+                table = _mm512_mask_mov_epi8(
+                    table,
+                    _mm512_cmpge_epu8_mask(keys, lmc__splat_avx512(grouping->threshold[c - 1])),
+                    lmc__splat_avx512((up_to ? 0xFFFFu << c : 1u << c) >> 8 * set));
+            finder->table[set][v] = table;
+        }
+}
+
+LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
+{
+    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    const __m512i reversed = _mm512_broadcast_i32x4(
+                      _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
+                  diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
+                  columns = lmc__load_avx512(lmc__columns);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], keys, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], keys, table[3]),
+                  bits = _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(keys), high);
+    return _mm512_permutexvar_epi8(
+        columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
+}
+
+/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
+ * class c, and before[g][c] is how many of the class there are before the group. They are found in
+ * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
+ * and what is made with them would take a hundred cycles, too many for steps to overlap. */
+#define LMC__FOUND_GROUPS 8u
+typedef struct lmc__found {
+    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+} lmc__found;
+
+/* n_of: elements of each class so far; those of the groups are added. */
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
+                                      unsigned set, const uint8_t *base, size_t n_groups,
+                                      unsigned width)
+{
+    const __m512i own[4] = {table[0], table[1], table[2], table[3]};
+    __m512i sum = n_of[set];
+    size_t g;
+    unsigned p;
+    for (g = 0; g < n_groups; g++) {
+        __m512i b[8], m;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(base + 64 * (g * width + p));
+        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+        _mm512_storeu_si512(&found->mask[g][8 * set], m);
+        _mm512_storeu_si512(&found->before[g][8 * set], sum);
+        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
+    }
+    n_of[set] = sum;
+}
+LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
+                                          const lmc__finder *finder, const uint8_t *base,
+                                          size_t n_groups, unsigned width)
+{
+    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
+    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+}
+
+/* n_of, at the end of a loop. */
+LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
+                                         const __m512i n_of[LMC__MAX_CLASSES / 8])
+{
+    uint64_t words[LMC__MAX_CLASSES];
+    unsigned c;
+    _mm512_storeu_si512(words, n_of[0]);
+    _mm512_storeu_si512(words + 8, n_of[1]);
+    for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
+}
+
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
- * and its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. The ones of a word are those of a
+ * group: eight groups' numbers, as bytes of a word, are the tally's. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -7838,14 +7969,17 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m512i sum[8], b[8], keys[LMC__TALLY_GROUPS], highest[LMC__MAX_CLASSES],
-        start = lmc__crc_start(0);
+    size_t i;
+    __m512i sum[8], b[8], up_to[LMC__MAX_CLASSES / 8], start = lmc__crc_start(0);
+    uint64_t in_classes[LMC__MAX_CLASSES];
+    lmc__finder finder;
     uint32_t crc = 0;
-    unsigned v, p, c;
-    lmc__set_highest_avx512(highest, grouping);
+    unsigned v, p, c, set;
+    lmc__set_finder(&finder, grouping, 1);
+    up_to[0] = up_to[1] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
             const size_t at = i + 64 * v;
@@ -7860,20 +7994,28 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
             start = _mm512_setzero_si512(); /* for the first step only */
             keys[v] = lmc__keys_avx512(b, width);
         }
-        for (c = 0; c + 1 < n_classes; c++) {
-            uint64_t groups = 0;
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups |=
-                (uint64_t)_mm_popcnt_u64(_mm512_cmple_epu8_mask(keys[v], highest[c])) << 8 * v;
-            if (tally) lmc__store64(tally + c * row + i / 64, groups);
-            up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-                _mm_sad_epu8(_mm_cvtsi64_si128((long long)groups), _mm_setzero_si128()));
+        groups[0] = groups[1] = _mm512_setzero_si512();
+        for (set = 0; set < finder.n_sets; set++)
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
+                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
+                                                   keys[v], finder.table[set])),
+                                               8 * v));
+        for (set = 0; set < finder.n_sets; set++) {
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            up_to[set] =
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
         }
+        if (tally)
+            for (c = 0; c + 1 < n_classes; c++)
+                lmc__store64(tally + c * row + i / 64, in_classes[c]);
     }
-    up_to[n_classes - 1] = i;
+    lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
+    lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
     /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+    for (c = 0; c < n_classes; c++)
+        counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
@@ -7918,9 +8060,13 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
  * meaning. The next store to this list begins there and writes over it; the last one's lies in the
  * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * class that has no element in a step, or none at all, is stored to as well. So every class has
+ * lists with slack, even if they are empty. No two lists may share slack, for all are written at
+ * the same time.
+ *
+ * Most residuals are small, so most classes have nothing but zeros in their upper planes, in most
+ * steps: the lists of all planes above the lowest grouped one must hold zeros before, and zeros
+ * need not be stored to them. It is the only branch on the data, and easy to foresee.
  *
  * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
@@ -8261,6 +8407,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
+        uint64_t is_set[8] = {0};       /* of the upper planes' bytes, those that are not zero */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
@@ -8285,6 +8432,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        LMC__UNROLL for (p = 1; p < width; p++) if (p > first) is_set[p] =
+            _mm512_test_epi8_mask(v[p], v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -8294,8 +8443,12 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
-                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
+                __m512i x;
                 uint8_t *const to = rows.row[c][p] + next[c];
+                if (p > first) {
+                    if ((is_set[p] & m) == 0) continue;
+                    x = _mm512_maskz_compress_epi8(m, v[p]); /* zeros behind them, as there were */
+                } else x = _mm512_permutexvar_epi8(places, v[p]);
                 if (ones > 32) lmc__store_avx512(to, x);
                 else lmc__store_avx2(to, _mm512_castsi512_si256(x));
             }
@@ -9148,25 +9301,6 @@ LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src,
     }
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
-{
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
-    size_t at, i;
-    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
-        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
-            lmc__crc_lanes(c, p + at, i);
-            lmc__crc_lanes(c, p + at, i + 1);
-        }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
-    }
-    return ~(uint32_t)c[0];
-}
-
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -9256,22 +9390,32 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /*
  * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
- * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
- * LMC__PAD bytes more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they
- * are more.
+ * list_changes: the elements of src that differ from those of base, to changed; how many, or
+ * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
+ * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * is coded is made of this list alone: the elements are kept, for later they would have to be
+ * fetched again, one by one, from all over the block.
  *
- * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
+ * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
  * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly. */
+ * as count_classes does. src and base are read exactly.
+ */
 
 #ifndef LMC_NO_ENCODER
+LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t i,
+                                  const uint8_t *src, const uint8_t *base, unsigned width)
+{
+    changed->place[j] = (uint32_t)i;
+    lmc__store_element(changed->now, j, lmc__load_element(src, i, width), width);
+    lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
+}
+
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                                       size_t most, const uint8_t *src, const uint8_t *base,
-                                       size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+                                       const lmc__changed *changed, size_t most, const uint8_t *src,
+                                       const uint8_t *base, size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -9295,7 +9439,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
             while (differ[w]) {
                 const unsigned i = lmc__lowest_bit(differ[w]) / lane;
                 if (n_changed == most) return SIZE_MAX;
-                changed[n_changed++] = (uint32_t)((at + 8 * w) / width + i);
+                lmc__add_changed(changed, n_changed++, (at + 8 * w) / width + i, src, base, width);
                 differ[w] &= ~(element << i * lane);
             }
     }
@@ -9306,25 +9450,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
 
 #if LMC__X86
 /* The elements behind the last whole step, from i on, of which n_changed before have changed. */
-static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, const uint8_t *src,
-                             const uint8_t *base, size_t i, size_t n, unsigned width)
+static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size_t most,
+                             const uint8_t *src, const uint8_t *base, size_t i, size_t n,
+                             unsigned width)
 {
     for (; i < n; i++) {
         if (memcmp(src + i * width, base + i * width, width) == 0) continue;
         if (n_changed == most) return SIZE_MAX;
-        changed[n_changed++] = (uint32_t)i;
+        lmc__add_changed(changed, n_changed++, i, src, base, width);
     }
     return n_changed;
 }
 
-/* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
- * lowest stays. */
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
-                                               uint32_t *changed, size_t most, const uint8_t *src,
-                                               const uint8_t *base, size_t n, unsigned width)
+/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
+ * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
+ * stays. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
+                                            size_t most, const uint8_t *src, const uint8_t *base,
+                                            size_t n, unsigned width)
 {
-    const size_t step = 32 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
     size_t i, n_changed = 0;
+    crcs[0] = crcs[1] = 0;
     for (i = 0; i + step <= n; i += step) {
         const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
         const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
@@ -9332,6 +9480,13 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                              : width == 4 ? _mm256_cmpeq_epi32(a, b)
                                           : _mm256_cmpeq_epi64(a, b);
         uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+        if (i % strip == 0 && n - i >= strip) {
+            const size_t at = i * width;
+            crcs[0] =
+                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
+            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
+                                          base + at + LMC__STRIP_SIZE);
+        }
         if (differ == 0) continue;
         differ &= width == 1   ? 0xFFFFFFFF
                   : width == 2 ? 0x55555555
@@ -9339,25 +9494,43 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                                : 0x01010101;
         if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
         for (; differ; differ &= differ - 1)
-            changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
+            lmc__add_changed(&to, n_changed++, i + (size_t)_tzcnt_u32(differ) / width, src, base,
+                             width);
     }
-    crcs[0] = k->crc32c(0, src, n * width);
-    crcs[1] = k->crc32c(0, base, n * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
+    i = n - n % strip;
+    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
+    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
+    return n_changed;
+}
+
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                               const lmc__changed *changed, size_t most,
+                                               const uint8_t *src, const uint8_t *base, size_t n,
+                                               unsigned width)
+{
+    size_t n_changed;
+    (void)k;
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return n_changed;
 }
 
 /* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
-                                                const uint8_t *src, const uint8_t *base, size_t n,
-                                                unsigned width)
+ * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
+ * follow once in a strip, which is in the first cache then. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
+                                                size_t most, const uint8_t *src,
+                                                const uint8_t *base, size_t n, unsigned width)
 {
     const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   fold = lmc__crc_factor(4);
-    const size_t step = 64 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
     __m512i sum[2][4], start = lmc__crc_start(0);
-    size_t i, n_changed = 0;
+    size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
     LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
@@ -9383,25 +9556,29 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         sum[1][0] = _mm512_xor_si512(sum[1][0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
-        if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
-        {
-            const __mmask16 m = (__mmask16)(differ[v] >> j);
-            const __m512i numbers =
-                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-            n_changed += (size_t)_mm_popcnt_u32(m);
-        }
+        if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+            {
+                const __mmask16 m = (__mmask16)(differ[v] >> j);
+                const __m512i numbers =
+                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+                _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+                n_changed += (size_t)_mm_popcnt_u32(m);
+            }
+        if ((i + 4 * step) % strip == 0)
+            for (; n_kept < n_changed; n_kept++)
+                lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     }
+    for (; n_kept < n_changed; n_kept++)
+        lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
     crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
     crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
 }
 
 LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
-                                                   uint32_t *changed, size_t most,
+                                                   const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
@@ -9418,7 +9595,8 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ranks;
-    const uint32_t *changed;
+    const uint32_t *changed; /* their places */
+    const uint8_t *before;
     size_t n_changed, next, n;
     const uint8_t *base;
     size_t *counts;
@@ -9427,10 +9605,11 @@ typedef struct lmc__ranking {
 
 static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                const uint8_t *base, const lmc__grouping *grouping,
-                               const uint32_t *changed, size_t n_changed)
+                               const lmc__changed *changed, size_t n_changed)
 {
     r->ranks = ranks;
-    r->changed = changed;
+    r->changed = changed->place;
+    r->before = changed->before;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
@@ -9454,7 +9633,7 @@ static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 
 static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                      const uint8_t *base, size_t n, unsigned width,
-                                     const lmc__grouping *grouping, const uint32_t *changed,
+                                     const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
@@ -9462,23 +9641,23 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
     lmc__rank_rest(&r, n, width);
 }
 
-#if LMC__NEON || LMC__X86
-/* The next step of up to 64 elements, of which m[c] says which are of class c. An element's rank in
+#if LMC__NEON
+/* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], size_t step,
-                                unsigned width, unsigned n_classes)
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+                                unsigned n_classes)
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + step; j++) {
+    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
-    r->n += step;
+    r->n += 64;
 }
 #endif
 
@@ -9510,13 +9689,13 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, 64, width, n_classes);
+        lmc__rank_step(r, m, width, n_classes);
     }
 }
 
 static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                    const uint8_t *base, size_t n, unsigned width,
-                                   const lmc__grouping *grouping, const uint32_t *changed,
+                                   const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
@@ -9529,34 +9708,59 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 #endif
 
 #if LMC__X86
+/* Of the bytes of a word, each at most 64, the sum of the lowest `groups` ones, at most seven. */
+LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
+{
+    const uint64_t wanted = bytes & (((uint64_t)1 << 8 * groups) - 1),
+                   pairs = (wanted & 0x00FF00FF00FF00FF) + (wanted >> 8 & 0x00FF00FF00FF00FF);
+    return (uint32_t)(pairs * 0x0001000100010001 >> 48);
+}
+
+/* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
+ * element; and a step has one loop over these, whose end can be foreseen better than that of one in
+ * each group. */
 LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
                                           const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    __m256i highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (r->n + 32 <= n) {
-        uint32_t before = 0;
-        __m256i b[8], keys;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(r->base + r->n * width + 32 * p);
-        keys = lmc__keys_avx2(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t up_to =
-                (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
-            m[c] = up_to & ~before;
-            before = up_to;
+    const uint32_t *const changed = r->changed;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
+    lmc__set_key_ranges(&ranges, grouping);
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const base = r->base + i * width;
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
+                             n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (changed[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
+                                    ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            r->ranks[j] =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
-        lmc__rank_step(r, m, 32, width, n_classes);
     }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r->next = j;
+    r->n = i;
 }
 
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
-                                             const lmc__grouping *grouping, const uint32_t *changed,
-                                             size_t n_changed)
+                                             const lmc__grouping *grouping,
+                                             const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -9566,62 +9770,34 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups of 64 elements. A comparison gives the elements of a group that are above a
- * class: above[g][c]; `before` counts those of the groups before, eight classes at a time. So what
- * follows is done once for each changed element, and there is no branch for each group, which could
- * not be foreseen where about one element in 64 has changed.
- *
- *     elements of class c before element i = those above class c - 1, less those above class c */
-#define LMC__RANK_GROUPS 8u
+/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
+ * changed element, and there is no branch for each group, which could not be foreseen where about
+ * one element in 64 has changed. */
 LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes, n_rows = n_classes > 9 ? 16 : 8;
-    const size_t step = 64 * LMC__RANK_GROUPS;
+    const size_t step = 64 * LMC__FOUND_GROUPS;
     const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
     const uint32_t *next = changed;
-    __m512i highest[LMC__MAX_CLASSES], sum[2];
-    uint64_t above[LMC__RANK_GROUPS][LMC__MAX_CLASSES], before[LMC__RANK_GROUPS][LMC__MAX_CLASSES];
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     size_t i;
-    unsigned p, c, g;
-    lmc__set_highest_avx512(highest, grouping);
-    memset(above, 0, sizeof above);
-    sum[0] = sum[1] = _mm512_setzero_si512();
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + step <= n; i += step) {
-        LMC__UNROLL for (g = 0; g < LMC__RANK_GROUPS; g++)
-        {
-            __m512i b[8], keys;
-            lmc__touch_ahead(r->base, (i + 64 * g) * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_avx512(r->base + (i + 64 * g) * width + 64 * p);
-            keys = lmc__keys_avx512(b, width);
-            for (c = 0; c + 1 < n_classes; c++)
-                above[g][c] = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-        }
-        for (g = 0; g < LMC__RANK_GROUPS; g++)
-            for (c = 0; c < n_rows; c += 8) {
-                _mm512_storeu_si512(&before[g][c], sum[c / 8]);
-                sum[c / 8] = _mm512_add_epi64(
-                    sum[c / 8], _mm512_popcnt_epi64(_mm512_loadu_si512(&above[g][c])));
-            }
+        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
         for (; next < end && *next < i + step; next++) {
-            const uint64_t b = lmc__load_element(r->base, *next, width);
             const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            uint64_t here = ~(uint64_t)0, rank = *next & ~(uint32_t)63;
-            c = r->class_of[lmc__key(b, width)];
-            g = *next / 64 % LMC__RANK_GROUPS;
-            if (c) here = above[g][c - 1];
-            if (c) rank = before[g][c - 1];
-            if (c + 1 < n_classes) here &= ~above[g][c];
-            if (c + 1 < n_classes) rank -= before[g][c];
-            r->ranks[next - changed] = (uint32_t)(rank + (uint64_t)_mm_popcnt_u64(here & low));
+            const size_t j = (size_t)(next - changed);
+            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
+            r->ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
-    _mm512_storeu_si512(&before[0][0], sum[0]);
-    _mm512_storeu_si512(&before[0][8], sum[1]);
-    for (c = 0; c < n_classes; c++)
-        r->counts[c] =
-            (size_t)((c ? before[0][c - 1] : i) - (c + 1 < n_classes ? before[0][c] : 0));
+    lmc__store_found(r->counts, n_of);
     r->next = (size_t)(next - changed);
     r->n = i;
 }
@@ -9629,7 +9805,7 @@ LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigne
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
-                                                 const uint32_t *changed, size_t n_changed)
+                                                 const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -10826,7 +11002,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *                  neon_only: without both
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
  * the same bytes, so that is a matter of speed only.
@@ -11006,7 +11182,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
- *     leaf 7 ecx     1 VBMI, 6 VBMI2, 10 VPCLMULQDQ, 14 VPOPCNTDQ       0x4442
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
  * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
@@ -11020,9 +11196,9 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
-     * later have all */
-    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
+     * and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 #endif
 
@@ -13150,7 +13326,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 /* Which elements have changed, where they are so few that they are listed: then the sample's counts
  * are replaced by those of all of them, and what is coded is made from this list. */
 typedef struct lmc__changes {
-    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    lmc__changed list; /* place is NULL: they are not listed */
     size_t n;
     uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
 } lmc__changes;
@@ -13347,22 +13523,21 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
-                               const lmc__changes *changes, int subtract)
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int subtract)
 {
-    const unsigned width = block->width;
+    const unsigned width = m->width;
     size_t j;
     unsigned key, i;
     m->last = 0;
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
         memset(counts->magnitudes, 0, sizeof counts->magnitudes);
     }
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
-        const uint64_t residual = lmc__residual(
-            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, subtract);
         const unsigned magnitude = lmc__magnitude(residual);
         m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
         if (magnitude > m->last) m->last = magnitude;
@@ -13475,9 +13650,9 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     within = lmc__count_keys(&m, sample, subtract);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->place != NULL;
+    m.sparse = changes->list.place != NULL;
     if (m.sparse) {
-        lmc__count_changes(&m, block, changes, subtract);
+        lmc__count_changes(&m, changes, subtract);
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
@@ -13607,22 +13782,21 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
- * sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
+/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
+static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {NULL, 0, {0, 0}};
+    lmc__changes changes = {{NULL, NULL, NULL}, 0, {0, 0}};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, changes.crcs, place, block->n / LMC__SPARSE_ONE_IN, block->src,
+    n_changed = k->list_changes(k, changes.crcs, list, block->n / LMC__SPARSE_ONE_IN, block->src,
                                 block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
-    changes.place = place;
+    changes.list = *list;
     changes.n = n_changed;
     return changes;
 }
@@ -13652,17 +13826,22 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                  : is_max          ? LMC__MAX_CLASSES
                                                    : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
-    uint8_t *const top = e->stack.top;
-    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
-    uint8_t *const behind_list = e->stack.top;
+    const size_t room = n / LMC__SPARSE_ONE_IN;
+    uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changed list;
     uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    list.place = lmc__push_numbers(&e->stack, room);
+    list.now = lmc__push_list(&e->stack, room * block->width);
+    list.before = lmc__push_list(&e->stack, room * block->width);
+    behind_list = e->stack.top;
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+        return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, place, block, &sample);
+    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
@@ -13671,7 +13850,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.place ? behind_list : top;
+    e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
@@ -13753,7 +13932,7 @@ static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
         g->n_coded[class_of[lmc__key(base, block->width)]]++;
     }
 }
@@ -13769,10 +13948,9 @@ static void lmc__make_changed(lmc__grouped *g)
     unsigned c, p;
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const size_t i = changes->place[j];
-        const uint64_t base = lmc__load_element(block->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
+                                                base, width, g->delta->subtract);
         c = class_of[lmc__key(base, width)];
         g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
@@ -13788,11 +13966,15 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c;
+    unsigned c, p;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
+    /* of the planes above the lowest one that is grouped: see the kernel */
+    for (c = 0; c < grouping->n_classes; c++)
+        for (p = grouping->n_natural + 1; p < block->width; p++)
+            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
@@ -13894,14 +14076,14 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
-    if (delta->sparse && delta->changes.place) {
+    if (delta->sparse && delta->changes.list.place) {
         uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
         crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           delta->changes.place, delta->changes.n);
+                           &delta->changes.list, delta->changes.n);
     } else {
         crcs->base =
             e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
