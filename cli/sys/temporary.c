@@ -10,8 +10,8 @@
 
 #include "names.h"
 #include "progress.h"
+#include "removal.h"
 #include "report.h"
-#include "tree.h"
 
 /* The only one. */
 static struct {
