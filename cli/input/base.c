@@ -539,8 +539,7 @@ static int walk_down(struct links *l, struct base *b, struct base **ready, const
         *ready = b->state == BASE_READY ? b : NULL;
         if (code != CODE_OK || *ready) return code;
         if (b->is_visited)
-            return fail(CODE_BASE, b->name,
-                        "is a delta that needs itself: the bases form a loop");
+            return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
         if (b->is_archive && b->archive.chain_depth) {
             b->is_visited = 1; /* by which find_base() prefers others */
             code = find_next(&b->archive, &next, o);

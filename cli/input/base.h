@@ -96,9 +96,9 @@ struct base {
     lmc_base source;    /* for the library, when ready */
     struct base *below; /* then: of a delta, its own base */
     struct archive archive;
-    lmc_base by_reader;     /* of an archive: what source asks */
-    struct replica replica; /* or this, where too many links are below */
-    size_t n_links;         /* that are read through, this one not counted */
+    lmc_base by_reader;      /* of an archive: what source asks */
+    struct replica replica;  /* or this, where too many links are below */
+    size_t n_links;          /* that are read through, this one not counted */
     struct base_file *files; /* otherwise */
     size_t n_files, room;
     /* The same files by the tables of deltas, identified: a list. */

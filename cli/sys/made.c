@@ -92,8 +92,7 @@ static int go_down(struct made *m, size_t number)
     if (!d->is_there) {
         if (m->n_entries >= m->max_entries) return MADE_TOO_MANY;
         if (mkdirat(m->fd, d->name, needs_mode() ? 0700 : 0777) == 0) m->n_entries++;
-        else if (errno != EEXIST) /* names that this file system takes for the same */
-            return errno;
+        else if (errno != EEXIST) /* names that this file system takes for the same */ return errno;
         d->is_there = 1;
     }
     return go_to(m, d->name, number);
@@ -194,7 +193,8 @@ static int finish_directory(const struct made *m, const struct made_directory *d
 {
     int error = 0;
     if (d->has_attributes) error = set_attributes(m->fd, &d->attributes);
-    else if (d->name && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM && errno != ENOTSUP)
+    else if (d->name && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
+             errno != ENOTSUP)
         error = errno; /* one that the snapshot does not tell of; the root is the caller's */
     if (!error && is_synced && fsync(m->fd) != 0 && errno != EINVAL) error = errno;
     return error;

@@ -44,7 +44,7 @@ struct made {
     struct made_directory *list;
     size_t n, room;
     size_t *table, n_slots; /* numbers by the hash of parent and name */
-    size_t *way, way_room; /* down to where we go: room for the deepest node */
+    size_t *way, way_room;  /* down to where we go: room for the deepest node */
     uint64_t n_entries;     /* files and directories so far */
     uint64_t max_entries;
     size_t max_depth;

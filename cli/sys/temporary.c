@@ -116,8 +116,8 @@ int create_temporary(const char *path, int *fd, const char **name)
 int open_scratch(const char *beside, int *fd)
 {
     const char *scratch = getenv("TMPDIR");
-    char *directory = scratch && *scratch ? copy_string(scratch, strlen(scratch))
-                                          : directory_of(beside),
+    char *directory =
+             scratch && *scratch ? copy_string(scratch, strlen(scratch)) : directory_of(beside),
          *path = join_path(directory, ".lmc-XXXXXX");
     int code = CODE_OK;
     *fd = -1;

@@ -40,8 +40,7 @@ static int compare_depths(const void *a, const void *b)
 static const struct snapshot **sort_entries(const struct series *s,
                                             int (*compare)(const void *, const void *))
 {
-    const struct snapshot **list =
-        (const struct snapshot **)resize(NULL, s->n + 1, sizeof *list);
+    const struct snapshot **list = (const struct snapshot **)resize(NULL, s->n + 1, sizeof *list);
     for (size_t i = 0; i < s->n; i++) list[i] = &s->list[i];
     qsort((void *)list, s->n, sizeof *list, compare);
     return list;
