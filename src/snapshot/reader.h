@@ -539,6 +539,7 @@ static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows
         size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
         window = lmc__find_window(windows, run->stream, offset);
@@ -574,7 +575,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
  * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
- * this is one level deep. */
+ * this is one level deep. In damaged files runs may lie one over the other, and then what is found
+ * in a place may be another run than the one that was added: that is why it is asked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
