@@ -48,9 +48,9 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c crc64
  *              split_join count map partition merge flatten fold strip split_root join_root
  *              classes group ungroup patch changes grids tiers dispatch
- *   codec      dtypes half tree workspace block_header huffman plan sample put_gaps put_list
- *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
- *              get_sparse get_delta quant_params put_quantised get_quantised get_block
+ *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
+ *              put_list plan_planes put_planes plan_delta put_delta put_block get_gaps get_list
+ *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
@@ -237,12 +237,20 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
  * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode; decoders need not be told. Numbers are stable. */
+/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
+ * gives the same bytes on every machine, and from the default on no block gets larger by a higher
+ * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
-    LMC_LEVEL_DEFAULT = 0, /* fast */
-    /* Smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %. Encodes at a third to two
-     * thirds of the speed; decodes bf16 and fp32 at two thirds to nine tenths. */
-    LMC_LEVEL_MAX = 1
+    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
+     * size. */
+    LMC_LEVEL_FAST = -1,
+    LMC_LEVEL_DEFAULT = 0,
+    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
+     * to 0.3 %; deltas by up to 1 % of their size. */
+    LMC_LEVEL_MAX = 1,
+    /* The smallest: 0.2 and, of bf16, fp32 and deltas, half of the speed. bf16 is smaller by 0.6 %,
+     * fp32 by 0.3 %; deltas by up to 1.5 % of their size. */
+    LMC_LEVEL_ARCHIVE = 2
 };
 
 /* -- parallel_for of the caller -- */
@@ -11782,10 +11790,85 @@ typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    uint8_t *out; /* where the payload's next byte goes */
-    uint8_t *end; /* the payload must not pass it: what needs more is not worth coding */
+    uint8_t *out;   /* where the payload's next byte goes */
+    uint32_t worth; /* of a bit: see cost.h */
+    uint8_t *end;   /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
 #endif
+
+/* == codec/cost.h ============================================================================== */
+
+/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
+ * them are right; the encoder takes the one with the least
+ *
+ *     bits * (time that a bit is worth) + time
+ *
+ * where the time is that of coding and of decoding together. So each level is one number, the worth
+ * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
+ * would have taken for it. bench/levels.md has the curve.
+ *
+ * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
+ * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
+ * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
+ * shifts the levels along the curve.
+ *
+ * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
+#ifndef LMC_NO_ENCODER
+#define LMC__CYCLE 1024u
+
+/* Partitioning a byte and merging it again, by how many of the node's children are one symbol. */
+static const uint16_t lmc__merge_time[3] = {512, 400, 118};
+
+/* Flattening a byte to bit planes and back, by their number. */
+static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
+
+/* Nesting a byte of a mask, by level of its frozen tree: what the table of merges says of the tree
+ * at the density that it is for, twice. For lists are short here, most nodes have few elements, and
+ * so measured times are twice to three times those of long lists. */
+static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
+                                                              2900, 2100, 1900, 1600, 1400};
+
+/* Inner nodes of each frozen tree, flat ones as one; and what a node costs, however short its list
+ * is, and a nested mask: its tree's tables, copies. */
+static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47,
+                                                              51, 37, 37, 29, 31};
+#define LMC__NODE_TIME (100u * LMC__CYCLE)
+#define LMC__NEST_TIME (1500u * LMC__CYCLE)
+
+/* What a level is: see enum lmc_level.
+ *
+ * A delta is a fraction of its block, so a bit of it is worth more: the same time buys the same
+ * share of the size. Classes have their own costs (see plan_delta.h). */
+typedef struct lmc__effort {
+    uint32_t direct_worth, delta_worth; /* of a bit, as time */
+    unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
+                                           elements of the top plane, and of lists */
+    unsigned max_classes;               /* of a dense delta */
+    int is_joint;                       /* may code two planes jointly (spec 7.4) */
+} lmc__effort;
+
+/* Points of the curve, by level. Only bench/levels.c moves them. */
+#ifndef LMC__EFFORTS
+#define LMC__EFFORTS static const lmc__effort
+#endif
+LMC__EFFORTS lmc__efforts[] = {
+    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5, 0},                 /* fast */
+    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6, 0},                /* default */
+    {30 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
+    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES, 1}, /* archive */
+};
+
+LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
+{
+    return &lmc__efforts[(int)level - (int)LMC_LEVEL_FAST];
+}
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/block_header.h ====================================================================== */
 
@@ -11991,7 +12074,8 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * where weights grow like Fibonacci numbers or faster, which takes a sum of 2584 (F(18)) at least:
  * one count in the sample against thousands. In 1.4 million such sets of weights it cost 0.03 % of
  * the bits in the mean, 0.47 % at worst. */
-static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
+static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n,
+                                 unsigned limit)
 {
     uint32_t sum[256];    /* of inner nodes, in the order they are made; node i is child n + i */
     uint16_t parent[512]; /* of leaves and inner nodes: an inner node */
@@ -12017,15 +12101,112 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
     n_of[1] = 2;
     for (i = n - 2; i-- > 0;) {
         depth[i] = (uint8_t)(depth[parent[n + i]] + 1);
-        length = depth[i] < LMC__MAX_LENGTH ? depth[i] : LMC__MAX_LENGTH - 1;
+        length = depth[i] < limit ? depth[i] : limit - 1;
         while (n_of[length] == 0) length--;
         n_of[length]--;
         n_of[length + 1] += 2;
     }
-    for (length = 1, i = 0; length <= LMC__MAX_LENGTH; length++) {
+    for (length = 1, i = 0; length <= limit; length++) {
         memset(lengths + i, (int)length, n_of[length]);
         i += n_of[length];
     }
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/lengths.h =========================================================================== */
+
+/* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
+ * or int8, have leaves of any length side by side, and walk to nearly each of them bit by bit.
+ * Where leaves of one length come in aligned groups of 2, 4 .. 64, a group is one flat node
+ * (tree.h): up to six merges in one step. A format that takes any lengths leaves the choice to the
+ * encoder.
+ *
+ * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
+ * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node,
+ * and units of one length beside each other make larger ones. Neighbours in that order are alike in
+ * frequency, so it costs little:
+ *
+ *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
+ *     units of 1                            6.488   2.10
+ *              4                            6.490   2.01
+ *              8                            6.496   1.78
+ *             16                            6.512   1.44
+ *             32                            6.591   1.25
+ *
+ * (The best of all codes with that time, by dynamic programming over all of them, saves another 0.1
+ * % at most, in a thousand times the time.) A code of few leaves, as of the exponents of bf16, does
+ * not gain: of all 285 codes of 13 leaves, none with 0.02 bits more is faster by 1 %. */
+
+#ifndef LMC_NO_ENCODER
+#define LMC__MAX_LOG2_UNIT 5u
+
+/* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
+ * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
+ * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
+ * All nodes above are taken for merges of two lists. (Leaves of one length are in the order of
+ * their symbols in truth, not of their weights, so this is near enough, but not exact.) */
+static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
+                               int has_escape)
+{
+    uint64_t time = 0;
+    unsigned at = 0, i, j, end, depth; /* at: in the code space */
+    for (i = 0; i < n; i += 1u << depth) {
+        const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
+        uint64_t weight = 0;
+        for (end = i; end < n && lengths[end] == length; end++) {}
+        if (has_escape && end == n) end--;
+        depth = 0;
+        while (depth < LMC__MAX_FLAT && depth < length && i + (2u << depth) <= end &&
+               (place & ((2u << depth) - 1)) == 0)
+            depth++;
+        for (j = i; j < i + (1u << depth); j++) weight += weights[j];
+        time += depth < 2
+                    ? weight * ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                    : weight * ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+        at += (1u << depth) << (LMC__MAX_LENGTH - length);
+    }
+    return time;
+}
+
+/* What lengths cost, with `worth` for a bit, as time. */
+static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, unsigned n,
+                               int has_escape, uint32_t worth)
+{
+    uint64_t bits = 0;
+    unsigned i;
+    for (i = 0; i < n; i++) bits += (uint64_t)weights[i] * lengths[i];
+    return bits * worth + lmc__tree_time(weights, lengths, n, has_escape);
+}
+
+/* Code lengths, ascending, of weights[0, n) in descending order, 2 <= n <= 256. Returns how many:
+ * n, or up to a multiple of a unit more, 256 at most; weights has room for them, and is zero there.
+ * With an escape, its weight is one of them, and its code shall be the last one. */
+static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256], unsigned n,
+                                    int has_escape, uint32_t worth)
+{
+    uint32_t sums[128];
+    uint8_t trial[256], depths[128];
+    unsigned log2_unit, best_n = n, i;
+    uint64_t best;
+    memset(weights + n, 0, (256 - n) * sizeof *weights);
+    lmc__huffman_lengths(lengths, weights, n, LMC__MAX_LENGTH);
+    if (n < 16) return n;
+    best = lmc__code_cost(weights, lengths, n, has_escape, worth);
+    for (log2_unit = 1; log2_unit <= LMC__MAX_LOG2_UNIT && n >= 4u << log2_unit; log2_unit++) {
+        const unsigned n_units = (n + (1u << log2_unit) - 1) >> log2_unit,
+                       n_leaves = n_units << log2_unit;
+        uint64_t cost;
+        memset(sums, 0, n_units * sizeof *sums);
+        for (i = 0; i < n; i++) sums[i >> log2_unit] += weights[i];
+        lmc__huffman_lengths(depths, sums, n_units, LMC__MAX_LENGTH - log2_unit);
+        for (i = 0; i < n_leaves; i++) trial[i] = (uint8_t)(depths[i >> log2_unit] + log2_unit);
+        cost = lmc__code_cost(weights, trial, n_leaves, has_escape, worth);
+        if (cost >= best) continue;
+        best = cost;
+        best_n = n_leaves;
+        memcpy(lengths, trial, n_leaves);
+    }
+    return best_n;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -12174,6 +12355,27 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
+ * there is an escape and 256 else: those that would have been given up, then any others, from the
+ * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+ * Returns how many elements that were counted have a code then. */
+static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
+                                unsigned n_wanted, const uint32_t counts[256])
+{
+    const unsigned middle = 255 - (order[0] & 255);
+    uint8_t is_coded[256] = {0};
+    uint32_t n_coded = 0;
+    unsigned i, s;
+    if (n_kept < n_wanted) n_kept = n_wanted < n_symbols ? n_wanted : n_symbols;
+    for (i = 0; i < n_kept; i++) is_coded[255 - (order[i] & 255)] = 1;
+    for (i = 0; i < 256 && n_kept < n_wanted; i++) {
+        s = middle + i < 256 ? middle + i : 255 - i;
+        if (!is_coded[s]) order[n_kept++] = counts[s] << 8 | (255 - s);
+    }
+    for (i = 0; i < n_kept; i++) n_coded += order[i] >> 8;
+    return n_coded;
+}
+
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
  * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
@@ -12188,18 +12390,20 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
+ * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
+ *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
  * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
-                                          uint32_t total, size_t n)
+                                          uint32_t total, size_t n, uint32_t worth)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped, above = 0;
+    uint32_t weights[256], escaped, above = 0; /* elements without a code; those above `last` */
     uint8_t lengths[256];
     uint64_t bits = 0;
-    unsigned n_symbols = 0, n_kept, n_leaves, i, s;
+    unsigned n_symbols = 0, n_kept, n_leaves, n_wanted, i, s;
     const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
     const int sampled = total < n;
     int has_escape;
@@ -12231,7 +12435,10 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         weights[i] = w;
     }
     /* At least two leaves: one symbol alone has the escape beside it. */
-    lmc__huffman_lengths(lengths, weights, n_leaves);
+    n_wanted = lmc__choose_lengths(lengths, weights, n_leaves, has_escape, worth);
+    n_kept = n_wanted - (has_escape ? 1u : 0u);
+    escaped = total -
+              lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
     /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
      * symbols that are rarer than it move up; the lengths stay the same set. */
@@ -12250,7 +12457,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
      * fits them, not the rest of the list. Together about a bit for each symbol. */
     bits += n_symbols;
-    if (bits >= enough) return LMC__CHOOSE_RAW;
+    if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
+                              lmc__tree_time(weights, lengths, n_wanted, has_escape))
+        return LMC__CHOOSE_RAW;
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
@@ -12356,31 +12565,30 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
     return (to - from) * LMC__SAMPLE_RUN;
 }
 
-/* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
- * one place first, for counting begins and ends with eight tables.
+/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
+ * gathered to one place first, for counting begins and ends with eight tables.
  *
  * For lists that have no sample of their own: those of classes, whose lengths are known only when
  * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
  * list by enough to be worth the copy. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
-                                         size_t n, enum lmc_level level)
+                                         size_t n, unsigned quarters)
 {
     uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
     enum lmc__choice choice;
     size_t total = n;
-    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
-        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
         uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
+        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
             memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
-        total = LMC__SAMPLE_SIZE;
+        total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
     memset(counts, 0, sizeof e->scratch->counts[0]);
     lmc__count_bytes(counts, sample ? sample : list, total);
     e->stack.top = top;
-    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
+    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
         choice = LMC__CHOOSE_RAW; /* a short list, by the size of the tree's header */
     return choice;
@@ -12617,17 +12825,12 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of its n bits. Both
- * pay for the time of decoding: a nested mask has 9 nodes or more, each with a cost of its own, and
- * each of its bytes is merged. At these limits a saved byte costs some 30 cycles. What the frozen
- * tree needs beyond the entropy is counted as n / 200. In bits:
- *
- *     information + 8 * 24 + 0.015 n < n
- *
- * This is the one place where the encoder decides; the whole criterion for a mask of n bits is
+/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
+ * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
+ * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
  *
  *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays: the inequality                  here
+ *   2  it looks as if it pays                                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
  *      and than its gaps                                       lmc__put_mask
  *
@@ -12638,14 +12841,17 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
  * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
  * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. */
-static int lmc__is_worth_nesting(size_t n, size_t ones)
+ * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
+static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
         (uint64_t)n * lmc__log2((uint32_t)n) -
         (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
         (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
-    return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
+    const uint64_t bits = (information >> 16) + n / 200;
+    const size_t size = n / 8, nodes = lmc__min(lmc__frozen_nodes[level], size / 8);
+    return bits < n && (n - bits) * worth > (uint64_t)size * lmc__frozen_time[level] +
+                                                (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
 /* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
@@ -12718,7 +12924,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
                          size_t ones, lmc__gap_limits gaps)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones;
+    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
     uint8_t *const mode = e->out, *const top = e->stack.top;
     const uint8_t *best = mask;
     size_t best_size = size;
@@ -12735,8 +12941,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
-        const unsigned level = lmc__choose_level(rarer, n);
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
         uint8_t *const code = lmc__push_list(&e->stack, size);
@@ -12970,12 +13175,12 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 
 #ifndef LMC_NO_QUANTIZE
 /* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists. Returns 0 if there is no room. */
+ * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
-                         size_t n, enum lmc_level level)
+                         size_t n, unsigned sample)
 {
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, sample);
     if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
     if (choice == LMC__CHOOSE_TREE) {
         enum lmc__put put;
@@ -12991,8 +13196,9 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 /* == codec/plan_planes.h ======================================================================= */
 
 /* How to code each plane of a block without a prediction, and whether to code the two top planes
- * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only level max
- * counts all of the top plane, where there is most to gain.
+ * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only from
+ * level max on all of the top plane is counted, where there is most to gain, and only level archive
+ * joins planes: their trees have five times as many leaves.
  *
  * Joint coding. A plane is a byte, a cut that the data does not know: of a rotated bf16 element,
  * the top plane is the exponent, the lower one mantissa and sign, which look like noise. But in the
@@ -13057,7 +13263,7 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
  * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
  * do not lie within 256, those of 10 do not either: hence the return. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
-                              size_t n, unsigned width)
+                              size_t n, unsigned width, uint32_t worth)
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
@@ -13067,7 +13273,8 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         uint64_t bits;
         if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], joined_bits))
             return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
+        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n, worth) !=
+            LMC__CHOOSE_TREE)
             continue;
         bits = plan->bits + (8 - joined_bits) * (uint64_t)n;
         if (bits >= best) continue;
@@ -13084,12 +13291,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     }
 }
 
-/* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
-#define LMC__SAMPLE_HALF_BELOW 32u
+/* The first part of a sample is enough for so many different bytes: the codes of more depend on
+ * luck. */
+#define LMC__FIRST_PART_BELOW 32u
 
-/* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
- * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
- * room, which cannot happen (see workspace.h).
+/* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
+ * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
+ * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
+ * there is no room, which cannot happen (see workspace.h).
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -13099,34 +13308,36 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {
-    const unsigned width = block->width;
+    const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
+                   part = sampled ? sampled / 2 : 2; /* quarters of it */
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t(*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
-    size_t quarter, half, all;
+    size_t quarter, first, all;
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    half = lmc__take_sample(e->k, &sample, 0, 2, block->src, width, block->rotate);
-    quarter = sample.n < n ? half / 2 : half;
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->rotate);
+    quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
         choice[p] =
             lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
         if (choice[p] == LMC__CHOOSE_RAW) continue;
-        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
-        if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
+        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
+        if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
     }
-    all = half;
-    if (wants_all) all += lmc__take_sample(e->k, &sample, 2, 4, block->src, width, block->rotate);
+    all = first;
+    if (wants_all)
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->rotate);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
-        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
+        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + first, all - first);
         choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
-                                      (uint32_t)(has_all ? all : half), n);
+                                      (uint32_t)(has_all ? all : first), n, e->worth);
     }
     e->stack.top = top;
     return 1;
@@ -13140,8 +13351,9 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 {
     const unsigned top = block->width - 1;
     uint32_t *const counts = e->scratch->counts[top];
+    const lmc__effort *const effort = lmc__get_effort(block->level);
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
-    if (block->level != LMC_LEVEL_MAX) return 1;
+    if (effort->sample) return 1;
     if (block->width == 1) { /* elements of one byte are not rotated */
         memset(counts, 0, sizeof e->scratch->counts[0]);
         lmc__count_bytes(counts, block->src, block->n);
@@ -13149,8 +13361,10 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         lmc__count_wide(e->scratch->wide, block);
         lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
     }
-    choice[top] = lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n);
-    if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
+    choice[top] =
+        lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
+    if (block->width > 1 && effort->is_joint)
+        lmc__choose_joint(joint, choice, e->scratch, block->n, block->width, e->worth);
     return 1;
 }
 #endif /* LMC_NO_ENCODER */
@@ -13347,7 +13561,8 @@ typedef struct lmc__delta {
 } lmc__delta;
 
 /* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. There are 7 where at most a fifth has changed, or where the last one saves 1/108. A sparse
+ * %. By default there are 7 where at most a fifth has changed, or where the last one saves 1/108;
+ * level fast has one less, level max always 7, level archive as many as save anything. A sparse
  * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
@@ -13659,8 +13874,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
-        max_classes = LMC__MORE_CLASSES;
+    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes <= LMC__DEFAULT_CLASSES)
+        max_classes++;
     cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
@@ -13688,11 +13903,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         lmc__merge_classes(&m, best);
     }
     if (cuts)
-        total_bits =
-            within * n / m.total +
-            lmc__cut_classes(&m, max_classes,
-                             block->may_group && max_classes < LMC__MORE_CLASSES ? LMC__MORE_CLASSES
-                                                                                 : max_classes);
+        total_bits = within * n / m.total +
+                     lmc__cut_classes(&m, max_classes,
+                                      block->may_group && max_classes == LMC__DEFAULT_CLASSES
+                                          ? LMC__MORE_CLASSES
+                                          : max_classes);
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
@@ -13728,7 +13943,7 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 {
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
-                       : block->level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
+                       : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
                                                        : LMC__DELTA_SAMPLE_RUN,
                  size = run * block->width;
     uint8_t *src, *base;
@@ -13824,10 +14039,8 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
-    const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = !block->may_group ? 1u
-                                 : is_max          ? LMC__MAX_CLASSES
-                                                   : LMC__DEFAULT_CLASSES;
+    const int is_max = block->level >= LMC_LEVEL_MAX;
+    const unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u;
     const size_t n = block->n;
     const size_t room = n / LMC__SPARSE_ONE_IN;
     uint8_t *const top = e->stack.top, *behind_list;
@@ -14046,8 +14259,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice =
-        lmc__choose_list(e, plan, row, n, g->delta->sparse ? LMC_LEVEL_MAX : g->block->level);
+    const enum lmc__choice choice = lmc__choose_list(
+        e, plan, row, n, g->delta->sparse ? 0 : lmc__get_effort(g->block->level)->sample);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     (void)lmc__make_classes(e->k, g);
@@ -14113,7 +14326,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * elements, so a block is never larger than lmc_block_bound says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    at level max, or as by default        this file
+ *     lmc__encode_payload    at a level, or better by one below     this file
  *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
@@ -14141,6 +14354,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     uint8_t *const top = e->stack.top;
     lmc__joint joint;
     int has_crc = 0;
+    e->worth = lmc__get_effort(block->level)->direct_worth;
     coding->prediction = coding->grouping = 0;
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
@@ -14157,7 +14371,9 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 {
     uint8_t *const top = e->stack.top;
     lmc__block_crcs crcs;
-    const size_t payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
+    size_t payload_size;
+    e->worth = lmc__get_effort(block->level)->delta_worth;
+    payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
     e->stack.top = top;
     if (payload_size == 0) return 0;
     coding->prediction = 1;
@@ -14173,11 +14389,10 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth (level max: by half), and
- *      turns out to be;
- *   2  else without the prediction: the best so far;
- *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
- *      nothing, or 1 has shown that it takes more than the best.
+ *   1  the delta alone, if it is likely to be smaller by an eighth (from level max on: by half),
+ * and turns out to be; 2  else without the prediction: the best so far; 3  then the delta in fewer
+ * bytes than that, unless the sample was sure that it is worth nothing, or 1 has shown that it
+ * takes more than the best.
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one
@@ -14202,26 +14417,33 @@ static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uin
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
-/* Level max makes most blocks smaller than the default does. A delta is not sure to be: by another
- * sample it gets other classes. So both are tried, and the smaller one stays. Without a prediction
- * the two differ in nothing but how much they count, and the default is not tried. */
+/* A level above the default makes most blocks smaller than the one below it does. It is not sure
+ * to: a sample may be luckier than all counts, and with other classes a delta may be larger. So all
+ * levels from the default on are tried in turn, and the smallest stays. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
                                 size_t cap, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block by_default = *block;
+    lmc__block trial = *block;
+    enum lmc_level best_level;
     size_t best;
-    if (block->level != LMC_LEVEL_MAX || !block->base) {
-        lmc__encode_at_level(e, coding, dst, cap, block);
-        return;
-    }
-    by_default.level = LMC_LEVEL_DEFAULT;
-    lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
+    lmc__encode_at_level(e, coding, dst, cap, &trial);
     e->stack.top = top;
     best = coding->payload_size;
-    lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
+    best_level = trial.level;
+    while (trial.level < block->level) {
+        trial.level = (enum lmc_level)((int)trial.level + 1);
+        lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, &trial);
+        e->stack.top = top;
+        if (coding->payload_size == 0) continue;
+        best = coding->payload_size;
+        best_level = trial.level;
+    }
+    if (coding->payload_size || !best) return;
+    trial.level = best_level;
+    lmc__encode_at_level(e, coding, dst, cap, &trial);
     e->stack.top = top;
-    if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
@@ -14280,7 +14502,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 {
     const unsigned width = lmc_dtype_width(dtype);
     if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
+        !lmc__is_level(level) || size == 0 || size % width ||
         size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
@@ -15469,7 +15691,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
  * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
  * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
-                           uint8_t *work, uint8_t *spare, enum lmc_level level)
+                           uint8_t *work, uint8_t *spare, unsigned sample)
 {
     const uint64_t group = first / q->group_size;
     const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
@@ -15479,7 +15701,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     if (!row) return 0;
     for (j = 0; j < 2; j++) {
         for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[group + i] >> 8 * j);
-        if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+        if (!lmc__put_list(e, row, work, spare, n_groups, sample)) return 0;
     }
     e->stack.top = top;
     return 1;
@@ -15499,7 +15721,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
 {
-    const unsigned width = q->width;
+    const unsigned width = q->width, sample = lmc__get_effort(level)->sample;
     const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
     uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
                    *const work = lmc__push_list(&e->stack, n);
@@ -15520,9 +15742,9 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     e->out = exceptions.positions + 4 * exceptions.n;
     memmove(e->out, exceptions.values, width * exceptions.n);
     e->out += width * exceptions.n;
-    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, level)) return 0;
-    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
-    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
+    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, sample)) return 0;
+    if (low && !lmc__put_list(e, low, work, spare, n, sample)) return 0;
+    if (!lmc__put_list(e, high, work, spare, n, sample)) return 0;
     return (size_t)(e->out - dst);
 }
 
@@ -15556,6 +15778,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
+    e.worth = lmc__get_effort(level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
@@ -17829,8 +18052,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX)
+    if (!options || !lmc__is_parallel(options->parallel) || !lmc__is_level(options->level))
         return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
@@ -22250,11 +22472,12 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.segments, alloc_user);
 }
 
-/* What the file may use, as its header says before anything of it is known. At level max planes may
- * become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used. */
+/* What the file may use, as its header says before anything of it is known. At level archive planes
+ * may become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used.
+ */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
-    return (options->level == LMC_LEVEL_MAX ? (unsigned)LMC__FEATURE_JOINT : 0u) |
+    return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
@@ -22274,8 +22497,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX ||
-        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+        !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
     w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;

@@ -1136,11 +1136,17 @@ class Containers(Case):
         packed = self.lmc("--dtype", "BF16", stdin=self.read("a") * 3 + b"x").stdout
         self.assertEqual(self.lmc("-d", stdin=packed).stdout, self.read("a") * 3 + b"x")
 
-    def test_max(self):
+    def test_levels(self):
         self.write("a", bf16(200000))
-        plain = self.round_trip("a", "--dtype", "BF16")
-        self.assertLess(self.round_trip("a", "-f", "--max", "--dtype", "BF16"), plain - 1000)
-        self.refuses("--max", "-d", "a.lmc", code=2, says="--max")
+        args = {"fast": ["--fast"], "default": [], "max": ["--max"], "archive": ["--archive"]}
+        sizes = {level: self.round_trip("a", "-f", *options, "--dtype", "BF16") for level, options in args.items()}
+        self.assertGreater(sizes["fast"], sizes["default"])
+        self.assertLess(sizes["fast"], sizes["default"] + 8000)
+        self.assertLess(sizes["max"], sizes["default"])
+        self.assertLess(sizes["archive"], sizes["default"] - 1000)
+        self.assertEqual(self.round_trip("a", "-f", "--archive", "--fast", "--dtype", "BF16"), sizes["fast"]) # the last one counts
+        for level in ("--fast", "--max", "--archive"):
+            self.refuses(level, "-d", "a.lmc", code=2, says=level)
         self.refuses("-9", "a", code=2, says="--max")
 
     def test_mutated_headers(self):

@@ -55,7 +55,8 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     char *name = base ? name_base(base) : NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
-    options.level = m->coding->policy->is_max ? LMC_LEVEL_MAX : m->coding->level;
+    options.level =
+        m->coding->policy->level != LMC_LEVEL_DEFAULT ? m->coding->policy->level : m->coding->level;
     options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     options.read_back = m->twins || m->has_pairs ? read_member : NULL;
