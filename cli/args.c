@@ -125,9 +125,9 @@ static int read_letters(struct reading *r, const char *letters)
     for (; *letters && code == CODE_OK && !r->a->is_done; letters++) {
         const struct option *o = options;
         if (*letters >= '0' && *letters <= '9')
-            return fail_usage(
-                r->a, "there are no levels such as '-%s': the default, which is fast, and --max",
-                letters);
+            return fail_usage(r->a,
+                              "there are no levels such as '-%s', but --fast, --max and --archive",
+                              letters);
         while (o < options + n_options && (o->letter != *letters || !is_visible(o, r->a))) o++;
         if (o == options + n_options) {
             char name[2] = {*letters, 0};
@@ -285,6 +285,13 @@ static void set_defaults(struct reading *r)
             a->verb = (enum verb)verb;
             r->at = 2;
         }
+}
+
+int is_verb(const char *name)
+{
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+        if (strcmp(name, verbs[verb].word) == 0) return 1;
+    return 0;
 }
 
 int read_arguments(struct arguments *a, int argc, char **argv)

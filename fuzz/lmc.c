@@ -175,6 +175,7 @@ static lmc__scratch *open_encoder(lmc__encoder *e, void *dst, size_t cap, void *
     memset(e, 0, sizeof *e);
     e->k = lmc__get_kernels();
     e->scratch = lmc__open_workspace(&e->stack, ws, ws_size);
+    e->worth = lmc__get_effort(LMC_LEVEL_DEFAULT)->direct_worth;
     e->out = (uint8_t *)dst;
     e->end = e->out + cap;
     return e->scratch;
@@ -191,7 +192,10 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
     spare = lmc__push_list(&e.stack, n);
     if (!row || !work || !spare) return 0;
     memcpy(row, src, n);
-    return lmc__put_list(&e, row, work, spare, n, level) ? (size_t)(e.out - (uint8_t *)dst) : 0;
+    e.worth = lmc__get_effort(level)->direct_worth;
+    return lmc__put_list(&e, row, work, spare, n, lmc__get_effort(level)->sample)
+               ? (size_t)(e.out - (uint8_t *)dst)
+               : 0;
 }
 
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,

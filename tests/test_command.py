@@ -8,6 +8,7 @@ root of the repository). --long adds files of 1 to 10 GB; --brief runs only what
 SPDX-License-Identifier: MIT
 """
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -218,6 +219,31 @@ class Case(unittest.TestCase):
 
 
 class Verbs(Case):
+    def test_hashes(self):
+        """--hash: written, listed, checked; a snapshot that is coded again keeps them."""
+        parts = {"a": bf16(3000), "b": f32(500)}
+        self.write("m.safetensors", safetensors([("a", "BF16", [3000], parts["a"]), ("b", "F32", [500], parts["b"])]))
+        self.write("raw", b"raw bytes")
+        self.lmc("m.safetensors", "-o", "plain.lmc")
+        self.lmc("--hash", "m.safetensors")
+        tensors = self.listing("m.safetensors.lmc")["files"][0]["tensors"]
+        self.assertEqual({t["name"]: t["sha256"] for t in tensors}, {k: hashlib.sha256(v).hexdigest() for k, v in parts.items()})
+        self.assertNotIn("sha256", json.dumps(self.listing("plain.lmc")))
+        self.lmc("-t", "--hash", "m.safetensors.lmc")
+        self.lmc("-t", "-v", "--hash", "m.safetensors.lmc", says="SHA-256 of all of them")
+        self.assertNotIn(b"SHA-256", self.lmc("-t", "-v", "plain.lmc").stderr)
+        self.lmc("-t", "--hash", "plain.lmc", code=1, says="has no hashes")
+        self.lmc("--hash", "raw")
+        self.assertEqual(self.listing("raw.lmc")["files"][0]["sha256"], hashlib.sha256(b"raw bytes").hexdigest())
+        self.lmc("rebase", "--onto", "none", "m.safetensors.lmc", "-o", "again.lmc")
+        self.lmc("-t", "--hash", "again.lmc")
+        self.lmc("rebase", "--onto", "none", "plain.lmc", "-o", "still-plain.lmc")
+        self.lmc("-t", "--hash", "still-plain.lmc", code=1)
+        self.lmc("--hash", "-d", "raw.lmc", code=2)
+        vector = os.path.join(ROOT, "spec", "vectors", "valid", "hash_wrong.lmc")
+        self.lmc("-t", vector)
+        self.lmc("-t", "--hash", vector, code=3)
+
     def test_round_trip_of_sizes(self):
         rng = random.Random(5)
         for n in (0, 1, 2, 3, 7, 8, 255, 256, 257, 16384, 65535, 65536, 65537, 131072, 262144, 300001, 1048577):
@@ -1110,11 +1136,17 @@ class Containers(Case):
         packed = self.lmc("--dtype", "BF16", stdin=self.read("a") * 3 + b"x").stdout
         self.assertEqual(self.lmc("-d", stdin=packed).stdout, self.read("a") * 3 + b"x")
 
-    def test_max(self):
+    def test_levels(self):
         self.write("a", bf16(200000))
-        plain = self.round_trip("a", "--dtype", "BF16")
-        self.assertLess(self.round_trip("a", "-f", "--max", "--dtype", "BF16"), plain - 1000)
-        self.refuses("--max", "-d", "a.lmc", code=2, says="--max")
+        args = {"fast": ["--fast"], "default": [], "max": ["--max"], "archive": ["--archive"]}
+        sizes = {level: self.round_trip("a", "-f", *options, "--dtype", "BF16") for level, options in args.items()}
+        self.assertGreater(sizes["fast"], sizes["default"])
+        self.assertLess(sizes["fast"], sizes["default"] + 8000)
+        self.assertLess(sizes["max"], sizes["default"])
+        self.assertLess(sizes["archive"], sizes["default"] - 1000)
+        self.assertEqual(self.round_trip("a", "-f", "--archive", "--fast", "--dtype", "BF16"), sizes["fast"]) # the last one counts
+        for level in ("--fast", "--max", "--archive"):
+            self.refuses(level, "-d", "a.lmc", code=2, says=level)
         self.refuses("-9", "a", code=2, says="--max")
 
     def test_mutated_headers(self):

@@ -97,7 +97,7 @@ class Fold(Chain):
         return self.read("folded.lmc")
 
     def test_is_the_direct_delta(self):
-        for first, last, args in ((0, 1, []), (0, 12, []), (0, 12, ["--max"]), (0, 6, ["-T1"]), (0, 9, ["-T3"])):
+        for first, last, args in ((0, 1, []), (0, 12, []), (0, 12, ["--max"]), (0, 5, ["--fast"]), (0, 6, ["-T1"]), (0, 9, ["-T3"])):
             folded = self.fold(first, last, "-f", *args)
             self.lmc(self.lay_out(last), "-f", "--base", "s00.lmc", "-o", "direct.lmc", *(a for a in args if a[1] != "T"))
             self.assertEqual(folded, self.read("direct.lmc"))

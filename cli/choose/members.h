@@ -21,7 +21,7 @@ struct source;
 
 /* How a snapshot is coded. */
 struct coding {
-    enum lmc_level level;        /* --max */
+    enum lmc_level level;        /* --fast, --max, --archive */
     int no_twins;                /* --no-twins */
     const struct policy *policy; /* --quant and --policy; may have no rules */
 };
