@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable
     from typing import Any
 
-LEVELS = {"default": 0, "fast": 0, "max": 1}
+LEVELS = {"fast": -1, "default": 0, "max": 1, "archive": 2}
 
 
 def level_number(level: int | str) -> int:
@@ -41,7 +41,8 @@ def compress(
 
     array: of numpy, torch, ml_dtypes, anything with DLPack, or a buffer. dtype: of a buffer's elements ("BF16"), where
     it does not say; bytes without a dtype are coded as bytes of unknown kind. base: an array of the same size, which
-    decompress() will need, too: then the result is the difference. level: 0 or "max", smaller and slower.
+    decompress() will need, too: then the result is the difference. level: "fast", "default", "max" or
+    "archive", or -1 to 2: ever smaller, ever slower.
     out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices.
     """
     x = _arrays.describe(array, dtype)

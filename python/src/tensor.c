@@ -108,7 +108,7 @@ static int begin_coding(coding *x, PyObject *data, const char *dtype, PyObject *
 {
     x->options.dtype = parse_dtype(dtype);
     if (PyErr_Occurred() || pool_init(&x->pool, n_threads) < 0) return -1;
-    if (level < 0 || level > LMC_LEVEL_MAX || log2_block < 0 || log2_block > 22) {
+    if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE || log2_block < 0 || log2_block > 22) {
         PyErr_SetString(PyExc_ValueError, "no such level or size of blocks");
         return -1;
     }

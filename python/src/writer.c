@@ -271,7 +271,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
                                      &base, &level, &n_threads, &log2_block, &options.may_quantize,
                                      &options.content_hashes, &progress, &back, &where))
         return NULL;
-    if (level < 0 || level > LMC_LEVEL_MAX || log2_block < 0 || log2_block > 22) {
+    if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE || log2_block < 0 || log2_block > 22) {
         PyErr_SetString(PyExc_ValueError, "no such level or size of blocks");
         return NULL;
     }

@@ -148,9 +148,14 @@ def test_what_is_no_array():
         lmc.compress(b"123", threads=0)
 
 
-def test_level_max(weights):
-    assert len(lmc.compress(weights, level="max")) < len(lmc.compress(weights))
-    assert same(lmc.decompress(lmc.compress(weights, level=1)), weights)
+def test_levels(weights):
+    sizes = [len(lmc.compress(weights, level=level)) for level in ("fast", "default", "max", "archive")]
+    assert sizes == sorted(sizes, reverse=True) and sizes[3] < sizes[0]
+    for level in (-1, 0, 1, 2):
+        assert same(lmc.decompress(lmc.compress(weights, level=level)), weights)
+    for level in (-2, 3):
+        with pytest.raises(ValueError):
+            lmc.compress(weights, level=level)
 
 
 def changed(weights):
@@ -259,7 +264,7 @@ def test_threads_do_not_wait_for_each_other(weights):
     thread = threading.Thread(target=count)
     thread.start()
     before = n
-    lmc.compress(big, level="max")
+    lmc.compress(big, level="archive")
     after = n
     running = False
     thread.join()
