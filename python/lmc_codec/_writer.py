@@ -46,8 +46,8 @@ class Writer:
     """Makes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
 
     target: a path, or an object with write(). At a path the file appears when it is whole, and not if the block ends
-    with an exception. base: what it becomes a delta of: a path, a Reader, a Base, or arrays by name. level: "fast", "default", "max", "archive":
-    ever smaller. threads: None is as many as there are, at most 8. quantize: rules of what may lose how much, such as
+    with an exception. base: what it becomes a delta of: a path, a Reader, a Base, or arrays by name. level: "fast",
+    "default", "max", "archive": ever smaller. threads: None is as many as there are, at most 8. quantize: rules of what may lose how much, such as
     "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"} (docs/quantisation.md). content_hashes: adds the
     SHA-256 of each tensor. progress: called with the bytes done so far.
     """
