@@ -96,14 +96,15 @@ _MODULES = {
     "_safetensors": ("safe_open",),
     "_writer": ("Writer",),
 }
+_SUBMODULES = ("hdf5", "numcodecs", "numpy", "torch", "zarr")
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name not in __all__ and name not in ("numpy", "torch"):
+    if name not in __all__ and name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("numpy", "torch"):
+    if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
     module = next((m for m, names in _MODULES.items() if name in names), "_errors")
     value = getattr(import_module(f"{__name__}.{module}"), name)

@@ -130,6 +130,7 @@ const lmc_quantizer *quantizer_of(PyObject *quantizer);
 
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *tensor_layout(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec;

@@ -82,6 +82,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
+                                  {"tensor_layout", tensor_layout, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)

@@ -218,3 +218,37 @@ end:
     end_coding(&x);
     return result;
 }
+
+/* (data) -> (bytes that the blocks decode to, a dtype of the widest elements in them, log2 of the
+ * elements of the largest block): what tensor_decode needs, where nobody else knows. */
+PyObject *tensor_layout(PyObject *module, PyObject *args)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    enum lmc_status status = LMC_OK;
+    lmc_position position = {0, 0};
+    unsigned log2_n = 14, width = 1;
+    uint64_t total = 0;
+    Py_buffer data;
+    Py_ssize_t at = 0;
+    if (!PyArg_ParseTuple(args, "y*:tensor_layout", &data)) return NULL;
+    for (; at < data.len && status == LMC_OK; position.block++) {
+        const size_t left = (size_t)(data.len - at);
+        lmc_block_info info;
+        status = lmc_block_parse((const char *)data.buf + at, left, position, &info);
+        if (status == LMC_OK && info.encoded_size > left) status = LMC_ERR_TRUNCATED;
+        if (status != LMC_OK) break;
+        at += (Py_ssize_t)info.encoded_size;
+        total += info.size; /* at most 2^23 for each 24 bytes: does not overflow */
+        if (info.width > width) width = info.width;
+        while (((uint32_t)1 << log2_n) < info.n) log2_n++;
+    }
+    PyBuffer_Release(&data);
+    if (status != LMC_OK) return raise_status(state, status, NULL, NULL);
+    while (((size_t)width << log2_n) > LMC_MAX_BLOCK_SIZE) log2_n--;
+    return Py_BuildValue("KsI", (unsigned long long)total,
+                         width == 1   ? "U8"
+                         : width == 2 ? "U16"
+                         : width == 4 ? "U32"
+                                      : "U64",
+                         log2_n);
+}

@@ -1,0 +1,65 @@
+"""Chunks of array stores: an array in memory (spec 7.5), blocks without any header; they tell its size themselves."""
+
+from __future__ import annotations
+
+from . import _arrays, _lmc
+from ._codec import level_number
+from ._errors import LimitError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def check_level(level: int | str) -> int:
+    number = level_number(level)
+    if isinstance(number, bool) or not isinstance(number, int) or not -1 <= number <= 2:
+        raise ValueError(f"level {level!r} is none of -1 to 2, fast, default, max, archive")
+    return number
+
+
+def check_dtype(dtype: Any) -> str | None:
+    """The library's name of a dtype that someone chose; None if nobody did."""
+    return None if dtype is None else _arrays.dtype_name(dtype)
+
+
+def find_dtype(their: Any) -> str:
+    """What the elements of a dtype of numpy are, "AUTO" for what LMC has no name for: text, records, big-endian."""
+    if their.hasobject or their.byteorder == ">" or (_arrays.SWAPPED and their.byteorder == "="):
+        return "AUTO"
+    if their.kind in "Mm":  # times are integers
+        return "I64"
+    if their.name == "complex128":
+        return "F64"
+    try:
+        return _arrays.dtype_name(their)
+    except TypeError:
+        return "AUTO"
+
+
+def check_width(dtype: str, their: Any) -> None:
+    """Whether elements of that dtype of numpy can be said to be of `dtype`."""
+    if not their.hasobject and their.itemsize and 8 * their.itemsize % max(8, _arrays.BITS[dtype]):
+        raise ValueError(f"elements of {their} are not made of {dtype}")
+
+
+def encode(data: Any, dtype: str, level: int) -> bytearray:
+    """data: bytes, of elements of dtype unless a codec before this one has made something else of them."""
+    view = memoryview(data)
+    if dtype != "AUTO" and 8 * view.nbytes % max(8, _arrays.BITS[dtype]):
+        dtype = "AUTO"
+    made: bytearray = _lmc.tensor_encode(view, dtype, level=level)
+    return made
+
+
+def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
+    """To `out`, a writable buffer of bytes of just that size; or to a new bytearray of at most max_size bytes."""
+    size, dtype, log2_block = _lmc.tensor_layout(data)
+    if out is None:
+        if max_size is not None and size > max_size:
+            raise LimitError(f"a chunk claims {size} bytes, and at most {max_size} were expected")
+        out = bytearray(size)
+    elif len(out) != size:
+        raise ValueError(f"out has {len(out)} bytes, and the chunk {size}")
+    _lmc.tensor_decode(data, out, dtype, log2_block=log2_block)
+    return out
