@@ -4900,7 +4900,15 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
  * these read exactly what they are told to.
  *
- * count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
+ * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
+ * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
+ * difference. */
+static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+{
+    return memcmp(src, src + 1, n - 1) == 0;
+}
+
+/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
  * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
  * skewed planes most bytes want the same one: equal neighbours count in different tables.
  *
@@ -4909,11 +4917,15 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
  *
  * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
  * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). */
+ * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
                                             gets an eighth of them */
+    if (n != 0 && lmc__is_constant_scalar(src, n)) {
+        counts[src[0]] += (uint32_t)n;
+        return;
+    }
     while (n != 0) {
         const size_t part = lmc__min(n, most);
         uint16_t table[8][256];
@@ -4940,13 +4952,6 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
     }
 }
 
-/* is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first difference.
- * Asked for planes only whose sample has one symbol. */
-static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
-{
-    return memcmp(src, src + 1, n - 1) == 0;
-}
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
@@ -8071,13 +8076,9 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
  * meaning. The next store to this list begins there and writes over it; the last one's lies in the
  * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well. So every class has
- * lists with slack, even if they are empty. No two lists may share slack, for all are written at
- * the same time.
- *
- * Most residuals are small, so most classes have nothing but zeros in their upper planes, in most
- * steps: the lists of all planes above the lowest grouped one must hold zeros before, and zeros
- * need not be stored to them. It is the only branch on the data, and easy to foresee.
+ * class that has no element in a step, or none at all, is stored to as well: there is no branch on
+ * the data. So every class has lists with slack, even if they are empty. No two lists may share
+ * slack, for all are written at the same time.
  *
  * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
@@ -8309,7 +8310,9 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
         const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        if ((end - i) * width < LMC__STRIP_SIZE)
+            crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        else crc = lmc__crc_ahead_avx2(crc, src + i * width, LMC__STRIP_SIZE, src + end * width);
         for (; i < end; i += 32) {
             __m128i half[2][8];
             uint32_t before = 0;
@@ -8418,7 +8421,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        uint64_t is_set[8] = {0};       /* of the upper planes' bytes, those that are not zero */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
@@ -8443,8 +8445,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
-        LMC__UNROLL for (p = 1; p < width; p++) if (p > first) is_set[p] =
-            _mm512_test_epi8_mask(v[p], v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -8454,12 +8454,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
-                __m512i x;
+                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];
-                if (p > first) {
-                    if ((is_set[p] & m) == 0) continue;
-                    x = _mm512_maskz_compress_epi8(m, v[p]); /* zeros behind them, as there were */
-                } else x = _mm512_permutexvar_epi8(places, v[p]);
                 if (ones > 32) lmc__store_avx512(to, x);
                 else lmc__store_avx2(to, _mm512_castsi512_si256(x));
             }
@@ -11860,7 +11856,7 @@ typedef struct lmc__effort {
 LMC__EFFORTS lmc__efforts[] = {
     {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5, 0},                 /* fast */
     {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6, 0},                /* default */
-    {30 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
+    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
     {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES, 1}, /* archive */
 };
 
@@ -13979,16 +13975,16 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 {
     const unsigned width = sample->width;
     const size_t total = sample->n;
+    lmc__grouping one;
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_zero = 0;
     unsigned p;
     if (delta->sparse) return;
-    for (i = 0; i < total; i++) {
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width),
-                          lmc__load_element(sample->base, i, width), width, delta->subtract);
-        n_zero += residual == 0;
-        for (p = 0; p < width; p++) rows->row[p][i] = (uint8_t)(residual >> 8 * p);
-    }
+    one.n_classes = 1;
+    one.n_natural = 0;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, total, width, delta->subtract,
+                      &one);
     for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
@@ -13996,8 +13992,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse =
-        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    if (!sample->may_group || width <= 2 || delta->grouping.n_natural > 0) return;
+    for (i = 0; i < total; i++)
+        n_zero +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
+    delta->sparse = n_zero > total / 2;
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
@@ -14182,15 +14181,11 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c, p;
+    unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
-    /* of the planes above the lowest one that is grouped: see the kernel */
-    for (c = 0; c < grouping->n_classes; c++)
-        for (p = grouping->n_natural + 1; p < block->width; p++)
-            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
