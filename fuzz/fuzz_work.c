@@ -107,9 +107,9 @@ static void check_work(unsigned way, uint64_t in, uint64_t out, uint64_t n_free)
     note(way, 1, 16 * work / (in + out + 1));
     FUZZ_CHECK(work <= FACTOR * (in + out) + n_free * FREE_WORK);
     if (ratio > worst[way] && getenv("FUZZ_WORK"))
-        fprintf(stderr, "%-18s %12llu for %8llu + %8llu: %10.2f, %.3f of what it may\n",
-                names[way], (unsigned long long)work, (unsigned long long)in,
-                (unsigned long long)out, worst[way] = ratio,
+        fprintf(stderr, "%-18s %12llu for %8llu + %8llu: %10.2f, %.3f of what it may\n", names[way],
+                (unsigned long long)work, (unsigned long long)in, (unsigned long long)out,
+                worst[way] = ratio,
                 (double)work / (double)(FACTOR * (in + out) + n_free * FREE_WORK));
     fuzz_decoded = bytes_read = 0;
 }

@@ -82,7 +82,7 @@ class Time(Hostile):
                 self.clear("s", "r")
 
     def test_tensors_of_a_byte_in_any_order(self):
-        self.write("a.lmc", hostile.tensors_of_one_byte(1 << 15))
+        self.write("a.lmc", hostile.tensors_of_one_byte(1 << 14, 8))
         self.write("b.lmc", hostile.segments_of_one_byte(100, 1))
         self.call("diff", "b.lmc", "a.lmc")
         self.call("stats", "a.lmc")
