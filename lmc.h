@@ -55,8 +55,8 @@
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
  *              index_entries hashes origin writer_plan writer_blocks writer restore index work
- *              reader in_place requantise salvage salvage_walk salvage_place salvage_read open
- *              identify memory stdio copy one_call arrays
+ *              reader find in_place requantise salvage salvage_walk salvage_place salvage_read
+ *              open identify memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -164,7 +164,10 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
+    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
+     * say, and nothing else is kept of an error: the comment of each function says what it wants.
+     */
+    LMC_ERR_ARGUMENT = 1,
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -177,6 +180,7 @@ enum lmc_status {
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
+    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -266,10 +270,9 @@ typedef struct lmc_source {
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then
- * take turns. What a task calls (a sink's write, a stream's read) must not use the same pool: it
- * would wait for itself. Errors: ARGUMENT, MEMORY. If the system
- * has not that many threads, the pool does with those that it got. */
+ * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
+ * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
+ * the system has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
                                                     void *alloc_user);
@@ -446,8 +449,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
-                            altogether; 0: the default, 16 (17
-                            for bytes; with a prediction 20, 18 for elements of 4 bytes and more) */
+                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
+                            for elements of 4 bytes and more) */
     uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
@@ -655,6 +658,9 @@ typedef struct lmc_writer_options {
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
      * that were coded so far. What is not LMC_OK ends the writer with that status. */
     enum lmc_status (*progress)(void *user, uint64_t done);
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+     * would need more is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
 } lmc_writer_options;
 
 /* Memory:
@@ -705,8 +711,9 @@ typedef struct lmc_array {
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
                                                             const lmc_array *arrays, size_t n,
                                                             const char *metadata);
-/* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
- * fail. */
+/* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
+ * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
+ * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -754,6 +761,7 @@ typedef struct lmc_restore_options {
                          they differ */
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
+    int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -821,24 +829,24 @@ typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;               /* 0 in a header */
     uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    uint32_t chain_depth;  /* deltas down to a snapshot without a base; 0 if this is one */
-    int has_base;          /* 1: it is a delta */
-    unsigned level;        /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
-    unsigned format_minor; /* of the version that it was written by */
+    uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;               /* 1: it is a delta */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
                                                           lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
-/* The file of that path; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader,
-                                                           const char *path, size_t *file_number);
-/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND.
- */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *reader,
-                                                             const char *path, const char *name,
-                                                             size_t *file_number,
+/* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
+ * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
+ * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
+ * NOT_FOUND, MEMORY. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
+                                                           size_t *file_number);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
+                                                             const char *name, size_t *file_number,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
@@ -925,28 +933,31 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *
  * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
  * is allocated by LMC_REALLOC. */
 
-/* NULL or all zero: the defaults. */
+/* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     const lmc_parallel *parallel;
     enum lmc_level level; /* of compressing */
     void *alloc_user;
+    lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
 } lmc_compress_options;
 
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+ * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
+ * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
                                                    const void *src, size_t size,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
- * it. Errors: as lmc_reader_open; UNSUPPORTED where it does not hold one file. */
+ * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
+ * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype);
+                                                            uint64_t *size, enum lmc_dtype *dtype,
+                                                            const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
@@ -955,9 +966,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
- * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
- * above. */
+ * place of dst_path. dtype: of all of its bytes, as of lmc_compress, which makes the same bytes;
+ * LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here a file
+ * is bytes.) Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                         enum lmc_dtype dtype,
@@ -1165,7 +1176,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
-                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -1273,12 +1284,12 @@ static const struct {
      "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
      "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: lmc_block_bound, lmc_tensor_bound and lmc_block_parse "
-     "tell what is enough"},
+     "the output buffer is too small: the function's bound tells what is enough "
+     "(lmc_compress_bound, "
+     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
      "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is "
-     "enough"},
+     "is enough"},
     {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
     {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
     {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
@@ -1294,6 +1305,10 @@ static const struct {
      "several files have a tensor of that name: name the file, too"},
     {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
+    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
+     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
+     "by "
+     "lmc_snapshot_restore or lmc_reader_open"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
@@ -1682,6 +1697,13 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
+ * was predicted, `width` bytes each, one behind another. */
+typedef struct lmc__changed {
+    uint32_t *place;
+    uint8_t *now, *before;
+} lmc__changed;
+
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
  * first. */
@@ -1763,12 +1785,12 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                           unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
+                           const lmc__changed *changed, size_t most, const uint8_t *src,
+                           const uint8_t *base, size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
-                         const uint32_t *changed, size_t n_changed);
+                         const lmc__changed *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -2157,6 +2179,11 @@ static const uint8_t lmc__behind[24] =
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
+
+/* Of a square of eight rows of eight bytes, column by column. */
+static const uint8_t lmc__columns[64] =
+    {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
+    20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
 /* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
  * lower halves' bytes in turn, of the upper halves' bytes in turn. */
@@ -3523,6 +3550,27 @@ LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     return _mm256_cmpeq_epi8(
         _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+
+/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
+ * first 32 of them, and spread_high, of the others: as spread_bits. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+{
+    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
+                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
@@ -5401,7 +5449,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
  * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
  * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512 (Zen 4), 15, 12, 4 with AVX2 (Zen 3).
+ * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -5538,13 +5586,12 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b.
  *
  * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
-LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
-                                              __m256i l, __m256i r, int left_list, int right_list)
+LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
+                                                const uint8_t *b, __m256i l, __m256i r,
+                                                int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m256i one = lmc__spread_bits_avx2(m);
-    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF); /* ones in the first half */
     __m256i sum = one;
     if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
     if (left_list)
@@ -5554,9 +5601,37 @@ LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, cons
                                 _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
+LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
+                                              __m256i l, __m256i r, int left_list, int right_list)
+{
+    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
+                                  b, l, r, left_list, right_list);
+}
+
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
+ * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
+ * are the ones before elements 16, 32 and 48. Returns the number of all. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
+                                          int right_list)
+{
+    const uint64_t m = lmc__load64(mask);
+    const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
+                 c3 = (size_t)_mm_popcnt_u64(m << 16);
+    const __m256i bits = lmc__load_bits_avx2(mask);
+    out[0] =
+        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
+    if (left_list) a += 32 - c2;
+    if (right_list) b += c2;
+    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
+                                    right_list);
+    return (size_t)_mm_popcnt_u64(m);
+}
 
 /* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
- * only chain from step to step, a load, a popcount and an addition that do not wait for vectors. */
+ * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
+ * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
+ * steps of 64, which count, move and test half as often. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int left_list,
                                            int right_list)
@@ -5564,12 +5639,21 @@ LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, si
     const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
     size_t i;
-    for (i = 0; i + 32 <= n; i += 32) {
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m256i out[2];
+        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        lmc__store_avx2(dst + i, out[0]);
+        lmc__store_avx2(dst + i + 32, out[1]);
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
+    }
+    if (i + 32 <= n) {
         const uint32_t m = lmc__load32(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
         lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
         if (left_list) a += 32 - ones;
         if (right_list) b += ones;
+        i += 32;
     }
     if (i < n)
         lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
@@ -5728,21 +5812,36 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 
 #if LMC__AVX2_TEXT
 /* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
- * symbols by the low 4 bits of v. For depths 5 and 6 there are up to four rows of 16, and all are
+ * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
  * looked up; bits 4 and 5 of v choose:
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
  *     out          row 0's, then, where row_of is 1, row 1's, and so on
  *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`,
- * which is constant for 2, 3 and 4. load_mask reads exactly: the last plane ends where input may
- * end. */
+ * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
+ * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
+ * one, load_mask reads exactly: the last plane ends where input may end. */
+LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
+{
+    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                                  _mm256_shuffle_epi8(table[t], v), out);
+        }
+    }
+    return out;
+}
+
 LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                                const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i three = _mm256_set1_epi8(3);
     __m256i table[4];
     uint8_t padded[64];
     size_t i;
@@ -5750,34 +5849,39 @@ LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
     for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
-    for (i = 0; i < n; i += 32) {
-        const uint8_t *plane = bits;
-        __m256i v = _mm256_setzero_si256(), out;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint8_t *plane = bits + i / 8;
+        __m256i v = _mm256_setzero_si256(), w = v;
         LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         { /* v = 2 v + bit */
-            uint32_t m;
+            __m256i m;
             if (d >= depth) break;
-            m = n - i >= 32 ? lmc__load32(plane + i / 8) : (uint32_t)lmc__load_mask(plane, i, n);
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
+            m = lmc__load_bits_avx2(plane);
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
+            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
         }
-        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
-        if (depth > 4) {
-            const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), three);
-            LMC__UNROLL for (t = 1; t < 4; t++) out =
-                lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                                _mm256_shuffle_epi8(table[t], v), out);
-        }
-        lmc__store_avx2(dst + i, out);
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
+        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
+    }
+    for (; i < n; i += 32) {
+        __m256i v = _mm256_setzero_si256();
+        for (d = 0; d < depth; d++)
+            v = _mm256_sub_epi8(
+                _mm256_add_epi8(v, v),
+                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
     }
 }
 
 LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                           const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) { /* what is a constant is faster by 5 %, by 15 % for 2 */
+    switch (depth) { /* what is a constant is faster */
     case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
     default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
     }
 }
@@ -5880,28 +5984,43 @@ static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsig
  *     plane 1               b          e
  *
  * One movemask and one addition for 32 elements and a plane. */
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
+LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, size_t n,
+                                             unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
         /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
          * one */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+        __m256i v =
+            _mm256_slli_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), (int)(8 - depth));
+        uint8_t *plane = bits + i / 8;
+        LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
+        {
+            const uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
+            if (n - i >= 32) {
+                lmc__store32(plane, m);
+            } else {
                 lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+                memcpy(plane, word, (n - i + 7) / 8);
             }
         }
+    }
+}
+
+/* A constant depth unrolls the planes: then a step takes half of the time, or less. */
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    switch (depth) {
+    case 2: lmc__flatten_body_avx2(bits, src, n, first, 2); break;
+    case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
+    case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
+    case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
+    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
     }
 }
 #endif
@@ -6589,6 +6708,25 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    size_t at, i;
+    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
+            lmc__crc_lanes(c, p + at, i);
+            lmc__crc_lanes(c, p + at, i + 1);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    return ~(uint32_t)c[0];
+}
+
 /* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
  * block. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
@@ -6766,13 +6904,17 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * The vectors come to the bytes of lane 0 four times as fast as the checksum, and lanes 1 to 3 are
  * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
  * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
- * of the next strip. */
+ * of the next strip.
+ *
+ * Four lanes of 2 KiB are too short for the hardware to foresee: at each new strip it would begin
+ * to learn, four times. So each step fetches its own bytes of the next strip, one line for each 64
+ * of them (Zen 4, whole encoder: bf16 takes 0.91, fp32 0.78 of the time). */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
                                                          unsigned width, int rotate, int has_root)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
@@ -6790,6 +6932,10 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
     for (i = 0; i + strip <= n; i += strip) {
         const uint8_t *const from = src + i * width;
         for (j = 0; j < strip; j += 32) {
+            const size_t next = (i + strip + j) * width;
+            if (next < size)
+                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+                    LMC__PREFETCH(src + next + 32 * p);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
@@ -7088,8 +7234,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
  * is streamed, and its last 32 bytes are stored where they belong.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 32 bytes
- * from where it is, so up to 32 bytes into its slack, LMC__PAD. Streaming stores reach other
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
  * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
@@ -7106,7 +7252,7 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 32 equal bytes that never goes on: how far a
+/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
  * step would go is masked, with no bits for constants, all bits for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
@@ -7116,10 +7262,10 @@ typedef struct lmc__side_cursor {
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
  * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[32])
+                                                      uint8_t constant[64])
 {
     lmc__side_cursor cursor;
-    lmc__store_avx2(constant, lmc__splat_avx2(side.value));
+    memset(constant, side.value, 64);
     cursor.at = side.list ? side.list + used : constant;
     cursor.mask = side.list ? ~(size_t)0 : 0;
     return cursor;
@@ -7149,12 +7295,12 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const __m256i zero = _mm256_setzero_si256();
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
-    uint8_t *from, *to = buffers->strip[0], constant[2][32];
+    uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
-    __m256i v[8];
-    unsigned p;
+    __m256i v[8], top[2];
+    unsigned p, h;
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
@@ -7165,35 +7311,37 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
-        for (j = 0; j < n_strip; j += 32) {
+        for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
              * so the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
-                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 32 * p, streaming.next_size));
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const uint32_t m = lmc__load32(mask + (i + j) / 8);
-                const size_t ones = (size_t)_mm_popcnt_u64(m);
-                v[width - 1] = lmc__merge_step_avx2(m, left.at, right.at, zero, zero, 1, 1);
-                left.at += (32 - ones) & left.mask;
+                const size_t ones =
+                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
-            } else {
-                v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
-            LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            if (rotate)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + at + 32 * p, v[p]);
-            if (j == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
-            lmc__copy_stream_avx2(out, from + head, at, width);
+            LMC__UNROLL for (h = 0; h < 2; h++)
+            {
+                const size_t half = at + 32 * width * h;
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
+                if (width >= 8) lmc__join_step_avx2(v, width, 4);
+                if (width >= 4) lmc__join_step_avx2(v, width, 2);
+                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                if (rotate)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
+                if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+                lmc__copy_stream_avx2(out, from + head, half, width);
+            }
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
@@ -7718,9 +7866,109 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
+/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
+ * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
+ * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
+ * class are brought together.
+ *
+ *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
+ *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
+ *     bit 1       1  0  0     0    0 ...    -->    of        1...
+ *     ...                                          elements
+ *
+ * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
+ * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * faster by it. */
+typedef struct lmc__finder {
+    __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
+    unsigned n_sets;                        /* of eight classes: 1 or 2 */
+} lmc__finder;
+
+/* up_to: masks of the elements of each class *or before*. */
+LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
+                                        int up_to)
+{
+    unsigned set, v, c;
+    finder->n_sets = grouping->n_classes > 8 ? 2 : 1;
+    for (set = 0; set < LMC__MAX_CLASSES / 8; set++)
+        for (v = 0; v < 4; v++) {
+            const __m512i keys =
+                _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(64 * v));
+            __m512i table = lmc__splat_avx512((up_to ? 0xFFFF : 1u) >> 8 * set);
+            for (c = 1; c < grouping->n_classes; c++)
+                table = _mm512_mask_mov_epi8(
+                    table,
+                    _mm512_cmpge_epu8_mask(keys, lmc__splat_avx512(grouping->threshold[c - 1])),
+                    lmc__splat_avx512((up_to ? 0xFFFFu << c : 1u << c) >> 8 * set));
+            finder->table[set][v] = table;
+        }
+}
+
+LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
+{
+    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    const __m512i reversed = _mm512_broadcast_i32x4(
+                      _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
+                  diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
+                  columns = lmc__load_avx512(lmc__columns);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], keys, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], keys, table[3]),
+                  bits = _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(keys), high);
+    return _mm512_permutexvar_epi8(
+        columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
+}
+
+/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
+ * class c, and before[g][c] is how many of the class there are before the group. They are found in
+ * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
+ * and what is made with them would take a hundred cycles, too many for steps to overlap. */
+#define LMC__FOUND_GROUPS 8u
+typedef struct lmc__found {
+    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+} lmc__found;
+
+/* n_of: elements of each class so far; those of the groups are added. */
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
+                                      unsigned set, const uint8_t *base, size_t n_groups,
+                                      unsigned width)
+{
+    const __m512i own[4] = {table[0], table[1], table[2], table[3]};
+    __m512i sum = n_of[set];
+    size_t g;
+    unsigned p;
+    for (g = 0; g < n_groups; g++) {
+        __m512i b[8], m;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(base + 64 * (g * width + p));
+        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+        _mm512_storeu_si512(&found->mask[g][8 * set], m);
+        _mm512_storeu_si512(&found->before[g][8 * set], sum);
+        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
+    }
+    n_of[set] = sum;
+}
+LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
+                                          const lmc__finder *finder, const uint8_t *base,
+                                          size_t n_groups, unsigned width)
+{
+    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
+    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+}
+
+/* n_of, at the end of a loop. */
+LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
+                                         const __m512i n_of[LMC__MAX_CLASSES / 8])
+{
+    uint64_t words[LMC__MAX_CLASSES];
+    unsigned c;
+    _mm512_storeu_si512(words, n_of[0]);
+    _mm512_storeu_si512(words + 8, n_of[1]);
+    for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
+}
+
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
- * and its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. The ones of a word are those of a
+ * group: eight groups' numbers, as bytes of a word, are the tally's. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -7730,14 +7978,17 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m512i sum[8], b[8], keys[LMC__TALLY_GROUPS], highest[LMC__MAX_CLASSES],
-        start = lmc__crc_start(0);
+    size_t i;
+    __m512i sum[8], b[8], up_to[LMC__MAX_CLASSES / 8], start = lmc__crc_start(0);
+    uint64_t in_classes[LMC__MAX_CLASSES];
+    lmc__finder finder;
     uint32_t crc = 0;
-    unsigned v, p, c;
-    lmc__set_highest_avx512(highest, grouping);
+    unsigned v, p, c, set;
+    lmc__set_finder(&finder, grouping, 1);
+    up_to[0] = up_to[1] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
             const size_t at = i + 64 * v;
@@ -7752,20 +8003,28 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
             start = _mm512_setzero_si512(); /* for the first step only */
             keys[v] = lmc__keys_avx512(b, width);
         }
-        for (c = 0; c + 1 < n_classes; c++) {
-            uint64_t groups = 0;
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups |=
-                (uint64_t)_mm_popcnt_u64(_mm512_cmple_epu8_mask(keys[v], highest[c])) << 8 * v;
-            if (tally) lmc__store64(tally + c * row + i / 64, groups);
-            up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-                _mm_sad_epu8(_mm_cvtsi64_si128((long long)groups), _mm_setzero_si128()));
+        groups[0] = groups[1] = _mm512_setzero_si512();
+        for (set = 0; set < finder.n_sets; set++)
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
+                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
+                                                   keys[v], finder.table[set])),
+                                               8 * v));
+        for (set = 0; set < finder.n_sets; set++) {
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            up_to[set] =
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
         }
+        if (tally)
+            for (c = 0; c + 1 < n_classes; c++)
+                lmc__store64(tally + c * row + i / 64, in_classes[c]);
     }
-    up_to[n_classes - 1] = i;
+    lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
+    lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
     /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+    for (c = 0; c < n_classes; c++)
+        counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
@@ -7810,9 +8069,13 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
  * meaning. The next store to this list begins there and writes over it; the last one's lies in the
  * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * class that has no element in a step, or none at all, is stored to as well. So every class has
+ * lists with slack, even if they are empty. No two lists may share slack, for all are written at
+ * the same time.
+ *
+ * Most residuals are small, so most classes have nothing but zeros in their upper planes, in most
+ * steps: the lists of all planes above the lowest grouped one must hold zeros before, and zeros
+ * need not be stored to them. It is the only branch on the data, and easy to foresee.
  *
  * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
@@ -8153,6 +8416,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
+        uint64_t is_set[8] = {0};       /* of the upper planes' bytes, those that are not zero */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
@@ -8177,6 +8441,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        LMC__UNROLL for (p = 1; p < width; p++) if (p > first) is_set[p] =
+            _mm512_test_epi8_mask(v[p], v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -8186,8 +8452,12 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
-                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
+                __m512i x;
                 uint8_t *const to = rows.row[c][p] + next[c];
+                if (p > first) {
+                    if ((is_set[p] & m) == 0) continue;
+                    x = _mm512_maskz_compress_epi8(m, v[p]); /* zeros behind them, as there were */
+                } else x = _mm512_permutexvar_epi8(places, v[p]);
                 if (ones > 32) lmc__store_avx512(to, x);
                 else lmc__store_avx2(to, _mm512_castsi512_si256(x));
             }
@@ -9040,25 +9310,6 @@ LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src,
     }
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
-{
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
-    size_t at, i;
-    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
-        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
-            lmc__crc_lanes(c, p + at, i);
-            lmc__crc_lanes(c, p + at, i + 1);
-        }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
-    }
-    return ~(uint32_t)c[0];
-}
-
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -9148,22 +9399,32 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /*
  * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
- * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
- * LMC__PAD bytes more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they
- * are more.
+ * list_changes: the elements of src that differ from those of base, to changed; how many, or
+ * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
+ * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * is coded is made of this list alone: the elements are kept, for later they would have to be
+ * fetched again, one by one, from all over the block.
  *
- * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
+ * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
  * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly. */
+ * as count_classes does. src and base are read exactly.
+ */
 
 #ifndef LMC_NO_ENCODER
+LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t i,
+                                  const uint8_t *src, const uint8_t *base, unsigned width)
+{
+    changed->place[j] = (uint32_t)i;
+    lmc__store_element(changed->now, j, lmc__load_element(src, i, width), width);
+    lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
+}
+
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                                       size_t most, const uint8_t *src, const uint8_t *base,
-                                       size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+                                       const lmc__changed *changed, size_t most, const uint8_t *src,
+                                       const uint8_t *base, size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -9187,7 +9448,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
             while (differ[w]) {
                 const unsigned i = lmc__lowest_bit(differ[w]) / lane;
                 if (n_changed == most) return SIZE_MAX;
-                changed[n_changed++] = (uint32_t)((at + 8 * w) / width + i);
+                lmc__add_changed(changed, n_changed++, (at + 8 * w) / width + i, src, base, width);
                 differ[w] &= ~(element << i * lane);
             }
     }
@@ -9198,25 +9459,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
 
 #if LMC__X86
 /* The elements behind the last whole step, from i on, of which n_changed before have changed. */
-static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, const uint8_t *src,
-                             const uint8_t *base, size_t i, size_t n, unsigned width)
+static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size_t most,
+                             const uint8_t *src, const uint8_t *base, size_t i, size_t n,
+                             unsigned width)
 {
     for (; i < n; i++) {
         if (memcmp(src + i * width, base + i * width, width) == 0) continue;
         if (n_changed == most) return SIZE_MAX;
-        changed[n_changed++] = (uint32_t)i;
+        lmc__add_changed(changed, n_changed++, i, src, base, width);
     }
     return n_changed;
 }
 
-/* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
- * lowest stays. */
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
-                                               uint32_t *changed, size_t most, const uint8_t *src,
-                                               const uint8_t *base, size_t n, unsigned width)
+/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
+ * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
+ * stays. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
+                                            size_t most, const uint8_t *src, const uint8_t *base,
+                                            size_t n, unsigned width)
 {
-    const size_t step = 32 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
     size_t i, n_changed = 0;
+    crcs[0] = crcs[1] = 0;
     for (i = 0; i + step <= n; i += step) {
         const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
         const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
@@ -9224,6 +9489,13 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                              : width == 4 ? _mm256_cmpeq_epi32(a, b)
                                           : _mm256_cmpeq_epi64(a, b);
         uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+        if (i % strip == 0 && n - i >= strip) {
+            const size_t at = i * width;
+            crcs[0] =
+                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
+            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
+                                          base + at + LMC__STRIP_SIZE);
+        }
         if (differ == 0) continue;
         differ &= width == 1   ? 0xFFFFFFFF
                   : width == 2 ? 0x55555555
@@ -9231,25 +9503,43 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                                : 0x01010101;
         if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
         for (; differ; differ &= differ - 1)
-            changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
+            lmc__add_changed(&to, n_changed++, i + (size_t)_tzcnt_u32(differ) / width, src, base,
+                             width);
     }
-    crcs[0] = k->crc32c(0, src, n * width);
-    crcs[1] = k->crc32c(0, base, n * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
+    i = n - n % strip;
+    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
+    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
+    return n_changed;
+}
+
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                               const lmc__changed *changed, size_t most,
+                                               const uint8_t *src, const uint8_t *base, size_t n,
+                                               unsigned width)
+{
+    size_t n_changed;
+    (void)k;
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return n_changed;
 }
 
 /* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
-                                                const uint8_t *src, const uint8_t *base, size_t n,
-                                                unsigned width)
+ * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
+ * follow once in a strip, which is in the first cache then. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
+                                                size_t most, const uint8_t *src,
+                                                const uint8_t *base, size_t n, unsigned width)
 {
     const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   fold = lmc__crc_factor(4);
-    const size_t step = 64 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
     __m512i sum[2][4], start = lmc__crc_start(0);
-    size_t i, n_changed = 0;
+    size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
     LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
@@ -9275,25 +9565,29 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         sum[1][0] = _mm512_xor_si512(sum[1][0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
-        if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
-        {
-            const __mmask16 m = (__mmask16)(differ[v] >> j);
-            const __m512i numbers =
-                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-            n_changed += (size_t)_mm_popcnt_u32(m);
-        }
+        if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+            {
+                const __mmask16 m = (__mmask16)(differ[v] >> j);
+                const __m512i numbers =
+                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+                _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+                n_changed += (size_t)_mm_popcnt_u32(m);
+            }
+        if ((i + 4 * step) % strip == 0)
+            for (; n_kept < n_changed; n_kept++)
+                lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     }
+    for (; n_kept < n_changed; n_kept++)
+        lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
     crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
     crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
 }
 
 LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
-                                                   uint32_t *changed, size_t most,
+                                                   const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
@@ -9310,7 +9604,8 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ranks;
-    const uint32_t *changed;
+    const uint32_t *changed; /* their places */
+    const uint8_t *before;
     size_t n_changed, next, n;
     const uint8_t *base;
     size_t *counts;
@@ -9319,10 +9614,11 @@ typedef struct lmc__ranking {
 
 static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                const uint8_t *base, const lmc__grouping *grouping,
-                               const uint32_t *changed, size_t n_changed)
+                               const lmc__changed *changed, size_t n_changed)
 {
     r->ranks = ranks;
-    r->changed = changed;
+    r->changed = changed->place;
+    r->before = changed->before;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
@@ -9346,7 +9642,7 @@ static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 
 static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                      const uint8_t *base, size_t n, unsigned width,
-                                     const lmc__grouping *grouping, const uint32_t *changed,
+                                     const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
@@ -9354,23 +9650,23 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
     lmc__rank_rest(&r, n, width);
 }
 
-#if LMC__NEON || LMC__X86
-/* The next step of up to 64 elements, of which m[c] says which are of class c. An element's rank in
+#if LMC__NEON
+/* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], size_t step,
-                                unsigned width, unsigned n_classes)
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+                                unsigned n_classes)
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + step; j++) {
+    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
-    r->n += step;
+    r->n += 64;
 }
 #endif
 
@@ -9402,13 +9698,13 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, 64, width, n_classes);
+        lmc__rank_step(r, m, width, n_classes);
     }
 }
 
 static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                    const uint8_t *base, size_t n, unsigned width,
-                                   const lmc__grouping *grouping, const uint32_t *changed,
+                                   const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
@@ -9421,34 +9717,59 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 #endif
 
 #if LMC__X86
+/* Of the bytes of a word, each at most 64, the sum of the lowest `groups` ones, at most seven. */
+LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
+{
+    const uint64_t wanted = bytes & (((uint64_t)1 << 8 * groups) - 1),
+                   pairs = (wanted & 0x00FF00FF00FF00FF) + (wanted >> 8 & 0x00FF00FF00FF00FF);
+    return (uint32_t)(pairs * 0x0001000100010001 >> 48);
+}
+
+/* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
+ * element; and a step has one loop over these, whose end can be foreseen better than that of one in
+ * each group. */
 LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
                                           const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    __m256i highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (r->n + 32 <= n) {
-        uint32_t before = 0;
-        __m256i b[8], keys;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(r->base + r->n * width + 32 * p);
-        keys = lmc__keys_avx2(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t up_to =
-                (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
-            m[c] = up_to & ~before;
-            before = up_to;
+    const uint32_t *const changed = r->changed;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
+    lmc__set_key_ranges(&ranges, grouping);
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const base = r->base + i * width;
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
+                             n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (changed[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
+                                    ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            r->ranks[j] =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
-        lmc__rank_step(r, m, 32, width, n_classes);
     }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r->next = j;
+    r->n = i;
 }
 
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
-                                             const lmc__grouping *grouping, const uint32_t *changed,
-                                             size_t n_changed)
+                                             const lmc__grouping *grouping,
+                                             const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -9458,62 +9779,34 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups of 64 elements. A comparison gives the elements of a group that are above a
- * class: above[g][c]; `before` counts those of the groups before, eight classes at a time. So what
- * follows is done once for each changed element, and there is no branch for each group, which could
- * not be foreseen where about one element in 64 has changed.
- *
- *     elements of class c before element i = those above class c - 1, less those above class c */
-#define LMC__RANK_GROUPS 8u
+/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
+ * changed element, and there is no branch for each group, which could not be foreseen where about
+ * one element in 64 has changed. */
 LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes, n_rows = n_classes > 9 ? 16 : 8;
-    const size_t step = 64 * LMC__RANK_GROUPS;
+    const size_t step = 64 * LMC__FOUND_GROUPS;
     const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
     const uint32_t *next = changed;
-    __m512i highest[LMC__MAX_CLASSES], sum[2];
-    uint64_t above[LMC__RANK_GROUPS][LMC__MAX_CLASSES], before[LMC__RANK_GROUPS][LMC__MAX_CLASSES];
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     size_t i;
-    unsigned p, c, g;
-    lmc__set_highest_avx512(highest, grouping);
-    memset(above, 0, sizeof above);
-    sum[0] = sum[1] = _mm512_setzero_si512();
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + step <= n; i += step) {
-        LMC__UNROLL for (g = 0; g < LMC__RANK_GROUPS; g++)
-        {
-            __m512i b[8], keys;
-            lmc__touch_ahead(r->base, (i + 64 * g) * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_avx512(r->base + (i + 64 * g) * width + 64 * p);
-            keys = lmc__keys_avx512(b, width);
-            for (c = 0; c + 1 < n_classes; c++)
-                above[g][c] = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-        }
-        for (g = 0; g < LMC__RANK_GROUPS; g++)
-            for (c = 0; c < n_rows; c += 8) {
-                _mm512_storeu_si512(&before[g][c], sum[c / 8]);
-                sum[c / 8] = _mm512_add_epi64(
-                    sum[c / 8], _mm512_popcnt_epi64(_mm512_loadu_si512(&above[g][c])));
-            }
+        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
         for (; next < end && *next < i + step; next++) {
-            const uint64_t b = lmc__load_element(r->base, *next, width);
             const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            uint64_t here = ~(uint64_t)0, rank = *next & ~(uint32_t)63;
-            c = r->class_of[lmc__key(b, width)];
-            g = *next / 64 % LMC__RANK_GROUPS;
-            if (c) here = above[g][c - 1];
-            if (c) rank = before[g][c - 1];
-            if (c + 1 < n_classes) here &= ~above[g][c];
-            if (c + 1 < n_classes) rank -= before[g][c];
-            r->ranks[next - changed] = (uint32_t)(rank + (uint64_t)_mm_popcnt_u64(here & low));
+            const size_t j = (size_t)(next - changed);
+            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
+            r->ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
-    _mm512_storeu_si512(&before[0][0], sum[0]);
-    _mm512_storeu_si512(&before[0][8], sum[1]);
-    for (c = 0; c < n_classes; c++)
-        r->counts[c] =
-            (size_t)((c ? before[0][c - 1] : i) - (c + 1 < n_classes ? before[0][c] : 0));
+    lmc__store_found(r->counts, n_of);
     r->next = (size_t)(next - changed);
     r->n = i;
 }
@@ -9521,7 +9814,7 @@ LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigne
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
-                                                 const uint32_t *changed, size_t n_changed)
+                                                 const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -10718,7 +11011,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *                  neon_only: without both
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
  * the same bytes, so that is a matter of speed only.
@@ -10898,7 +11191,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
- *     leaf 7 ecx     1 VBMI, 6 VBMI2, 10 VPCLMULQDQ, 14 VPOPCNTDQ       0x4442
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
  * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
@@ -10912,9 +11205,9 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
-     * later have all */
-    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
+     * and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 #endif
 
@@ -13042,7 +13335,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 /* Which elements have changed, where they are so few that they are listed: then the sample's counts
  * are replaced by those of all of them, and what is coded is made from this list. */
 typedef struct lmc__changes {
-    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    lmc__changed list; /* place is NULL: they are not listed */
     size_t n;
     uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
 } lmc__changes;
@@ -13239,22 +13532,21 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
-                               const lmc__changes *changes, int subtract)
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int subtract)
 {
-    const unsigned width = block->width;
+    const unsigned width = m->width;
     size_t j;
     unsigned key, i;
     m->last = 0;
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
         memset(counts->magnitudes, 0, sizeof counts->magnitudes);
     }
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
-        const uint64_t residual = lmc__residual(
-            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, subtract);
         const unsigned magnitude = lmc__magnitude(residual);
         m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
         if (magnitude > m->last) m->last = magnitude;
@@ -13367,9 +13659,9 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     within = lmc__count_keys(&m, sample, subtract);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->place != NULL;
+    m.sparse = changes->list.place != NULL;
     if (m.sparse) {
-        lmc__count_changes(&m, block, changes, subtract);
+        lmc__count_changes(&m, changes, subtract);
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
@@ -13499,22 +13791,21 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
- * sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
+/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
+static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {NULL, 0, {0, 0}};
+    lmc__changes changes = {{NULL, NULL, NULL}, 0, {0, 0}};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, changes.crcs, place, block->n / LMC__SPARSE_ONE_IN, block->src,
+    n_changed = k->list_changes(k, changes.crcs, list, block->n / LMC__SPARSE_ONE_IN, block->src,
                                 block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
-    changes.place = place;
+    changes.list = *list;
     changes.n = n_changed;
     return changes;
 }
@@ -13544,17 +13835,22 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                  : is_max          ? LMC__MAX_CLASSES
                                                    : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
-    uint8_t *const top = e->stack.top;
-    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
-    uint8_t *const behind_list = e->stack.top;
+    const size_t room = n / LMC__SPARSE_ONE_IN;
+    uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changed list;
     uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    list.place = lmc__push_numbers(&e->stack, room);
+    list.now = lmc__push_list(&e->stack, room * block->width);
+    list.before = lmc__push_list(&e->stack, room * block->width);
+    behind_list = e->stack.top;
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+        return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, place, block, &sample);
+    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
@@ -13563,7 +13859,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.place ? behind_list : top;
+    e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
@@ -13645,7 +13941,7 @@ static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
         g->n_coded[class_of[lmc__key(base, block->width)]]++;
     }
 }
@@ -13661,10 +13957,9 @@ static void lmc__make_changed(lmc__grouped *g)
     unsigned c, p;
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const size_t i = changes->place[j];
-        const uint64_t base = lmc__load_element(block->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
+                                                base, width, g->delta->subtract);
         c = class_of[lmc__key(base, width)];
         g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
@@ -13680,11 +13975,15 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c;
+    unsigned c, p;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
+    /* of the planes above the lowest one that is grouped: see the kernel */
+    for (c = 0; c < grouping->n_classes; c++)
+        for (p = grouping->n_natural + 1; p < block->width; p++)
+            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
@@ -13786,14 +14085,14 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
-    if (delta->sparse && delta->changes.place) {
+    if (delta->sparse && delta->changes.list.place) {
         uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
         crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           delta->changes.place, delta->changes.n);
+                           &delta->changes.list, delta->changes.n);
     } else {
         crcs->base =
             e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
@@ -18507,7 +18806,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
     info->has_base = lmc__has_base(header);
-    info->level = lmc__level_of(lmc__get_features(header));
+    info->conformance_level = lmc__level_of(lmc__get_features(header));
     info->format_minor = header[9];
     return LMC_OK;
 }
@@ -19576,9 +19875,9 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE &&
-                       e->loss.measure <= LMC_MEASURE_NMSE,
+        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);
     }
     return LMC_OK;
 }
@@ -20653,15 +20952,13 @@ static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *
 }
 #endif
 
-/* The body has those hashes, of items that were numbered and sorted; or others, which nobody here
- * knows. */
+/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
 static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
                                          const lmc__hasher *h)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
     const size_t n = items->size / sizeof *item;
     size_t i;
-    if (!lmc__is_hash_body(body->data, body->size)) return LMC_OK;
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
     for (i = 0; i < n; i++)
         LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
@@ -21909,8 +22206,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* The calls, in the order in which they are legal:
  *
- *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
- *               ^------------- once or more often, no two at once ------^
+ *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
+ *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
@@ -22001,7 +22298,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     lmc__init_buffer(&w->quantizers, options->alloc_user);
-    w->index.limit = UINT64_MAX;
+    w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
@@ -22091,6 +22388,18 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+ * today wrote there a later one would take for something else. */
+static int lmc__is_reserved_key(const char *key)
+{
+    static const char *const known[] = {"base", "writer", "created", "source", "options", "policy"};
+    size_t i;
+    if (strncmp(key, "lmc.", 4) != 0) return 0;
+    for (i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(key + 4, known[i]) == 0) return 0;
+    return 1;
+}
+
 /* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
@@ -22102,7 +22411,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     size_t key_size;
     if (!key || (!value && size) || w->is_finished) return LMC_ERR_ARGUMENT;
     key_size = strlen(key);
-    if (key_size < 1 || key_size > LMC__MAX_STRING) return LMC_ERR_ARGUMENT;
+    if (key_size < 1 || key_size > LMC__MAX_STRING || lmc__is_reserved_key(key))
+        return LMC_ERR_ARGUMENT;
     if (size > LMC__MAX_VALUE_SIZE || w->n_metadata == UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__append32(&w->metadata, (uint32_t)key_size));
     LMC__TRY(lmc__append32(&w->metadata, (uint32_t)size));
@@ -22182,7 +22492,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
     lmc__put_index_head(head, &counts);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
-    if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
+        return LMC_ERR_LIMIT;
     lmc__put_section_header(section, "INDX", 0, head, sizeof head,
                             k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);
@@ -22304,7 +22615,6 @@ typedef struct lmc__restorer {
      * what they must be. */
     lmc__hasher hasher;
     lmc__buffer hashes;
-    int has_hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -22519,15 +22829,22 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 }
 
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes, if they are to be checked. */
+ * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
+ * There is one at most. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
                                                    const uint8_t *head)
 {
-    const int is_kept = r->options->check_hashes && lmc__is_kind(section, "hash");
     uint64_t left = section->size;
     uint32_t crc = 0;
-    if (is_kept && left > r->index.limit) return LMC_ERR_LIMIT;
-    r->has_hashes |= is_kept;
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    }
+    if (is_kept) {
+        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
+        if (left > r->index.limit) return LMC_ERR_LIMIT;
+    }
     LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
@@ -22727,7 +23044,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->has_hashes ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
 }
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
@@ -22750,8 +23067,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
-        /* hashes are the last before the index */
-        LMC__CHECK(!r->has_hashes || lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section, bytes));
             continue;
@@ -22819,6 +23134,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->origin.user = options->user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);
     lmc__free_listing(&r->listing);
@@ -22868,6 +23184,12 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
+/* The body of a section of hashes. */
+typedef struct lmc__hash_section {
+    uint64_t at, size;
+    uint32_t crc;
+} lmc__hash_section;
+
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
@@ -22883,9 +23205,8 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
-    /* the body of the section of hashes; size 0: there is none */
-    uint64_t hashes_at, hashes_size;
-    uint32_t hashes_crc;
+    /* lmc__hash_section: of whatever algorithm */
+    lmc__buffer hash_sections;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -22915,6 +23236,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
+    visit(&t->hash_sections, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
@@ -23047,9 +23369,11 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
         x->n_ancillary++;
         x->p = body;
         if (lmc__is_kind(&section, "hash")) {
-            x->t->hashes_at = x->offset - section.size;
-            x->t->hashes_size = section.size;
-            x->t->hashes_crc = section.body_crc;
+            lmc__hash_section hashes;
+            hashes.at = x->offset - section.size;
+            hashes.size = section.size;
+            hashes.crc = section.body_crc;
+            LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
         }
     } else {
         LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
@@ -23305,6 +23629,8 @@ struct lmc_reader {
     lmc__digester *digester;
     /* of all items, in the order of the files, once they were asked for */
     lmc__buffer hashes;
+    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
     lmc__buffer base[2];
@@ -23339,6 +23665,8 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
+    visit(&r->names, alloc_user);
+    visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
@@ -23485,7 +23813,7 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
     info->chain_depth = r->chain_depth;
     info->has_base = r->chain_depth != 0;
-    info->level = lmc__level_of(r->features);
+    info->conformance_level = lmc__level_of(r->features);
     info->format_minor = r->format_minor;
     return LMC_OK;
 }
@@ -23495,42 +23823,27 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
-/* Linear in the number of files. */
-LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *path,
-                                             size_t *file_number)
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_BODY_SIZE];
     size_t i;
-    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.listing.n_files; i++)
-        if (strcmp(path, lmc__file_at(r, i)->file.path) == 0) {
-            *file_number = i;
-            return LMC_OK;
-        }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* Linear in the number of tensors. */
-LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *r, const char *path,
-                                               const char *name, size_t *file_number,
-                                               const lmc_tensor **tensor)
-{
-    const lmc_tensor *found = NULL;
-    size_t i, j, where = 0;
-    if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.listing.n_files; i++) {
-        const lmc_file *f = &lmc__file_at(r, i)->file;
-        if (path && strcmp(path, f->path) != 0) continue;
-        for (j = 0; j < f->n_tensors; j++) {
-            if (strcmp(name, f->tensors[j].name) != 0) continue;
-            if (found) return LMC_ERR_AMBIGUOUS;
-            found = &f->tensors[j];
-            where = i;
-        }
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
     }
-    if (!found) return LMC_ERR_NOT_FOUND;
-    *file_number = where;
-    *tensor = found;
-    return LMC_OK;
+    return LMC_ERR_NOT_FOUND;
 }
 
 /* All hashes of the snapshot, sorted back into the order of the files. */
@@ -23540,13 +23853,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     const lmc__tables *const t = &r->tables;
     const lmc__item *item;
     size_t i, n;
-    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
-    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
-    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
-    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__read_hash_body(r, body));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__number_items(items);
     item = (const lmc__item *)(const void *)items->data;
@@ -23998,6 +24305,130 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         size -= n;
     }
     *encoded = sum;
+    return LMC_OK;
+}
+
+/* == snapshot/find.h =========================================================================== */
+
+/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
+ * one: so names are sorted once, at the first search, and each search halves.
+ *
+ *     names    every tensor, by name, path, number of its file
+ *     paths    every file, by path, number
+ *
+ * Names are unique within a file and paths within a snapshot, but for the files of a damaged one
+ * whose paths are lost: those are "". */
+typedef struct lmc__named {
+    const lmc_file *file;
+    const lmc_tensor *tensor; /* of paths: NULL */
+    size_t file_number;
+} lmc__named;
+
+static int lmc__compare_numbers(const lmc__named *a, const lmc__named *b)
+{
+    return a->file_number < b->file_number ? -1 : a->file_number > b->file_number;
+}
+
+static int lmc__compare_paths(const void *a, const void *b)
+{
+    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
+    const int order = strcmp(x->file->path, y->file->path);
+    return order ? order : lmc__compare_numbers(x, y);
+}
+
+static int lmc__compare_named(const void *a, const void *b)
+{
+    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
+    const int order = strcmp(x->tensor->name, y->tensor->name);
+    return order ? order : lmc__compare_paths(a, b);
+}
+
+/* Fills names and paths. They stay empty if there is not enough memory for both. */
+LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
+{
+    const size_t n_files = r->tables.listing.n_files;
+    lmc__named *named, *path, spare;
+    uint64_t n = 0;
+    size_t i, j;
+    for (i = 0; i < n_files; i++) n += lmc__file_at(r, i)->file.n_tensors;
+    LMC__TRY(lmc__reserve(&r->names, n * sizeof *named));
+    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof *path));
+    named = (lmc__named *)(void *)r->names.data;
+    path = (lmc__named *)(void *)r->paths.data;
+    for (i = 0; i < n_files; i++) {
+        path[i].file = &lmc__file_at(r, i)->file;
+        path[i].tensor = NULL;
+        path[i].file_number = i;
+        for (j = 0; j < path[i].file->n_tensors; j++) {
+            *named = path[i];
+            named++->tensor = &path[i].file->tensors[j];
+        }
+    }
+    lmc__heap_sort(r->names.data, (size_t)n, sizeof *named, lmc__compare_named, &spare);
+    lmc__heap_sort(path, n_files, sizeof *path, lmc__compare_paths, &spare);
+    r->names.size = (size_t)n * sizeof *named;
+    r->paths.size = n_files * sizeof *path;
+    return LMC_OK;
+}
+
+typedef struct lmc__named_search {
+    const lmc__named *rows;
+    size_t n;
+    const char *name, *path; /* either may be NULL: any */
+} lmc__named_search;
+
+/* Below, at or above 0, as row i is before, at or behind what is wanted. */
+static int lmc__compare_row(const lmc__named_search *s, size_t i)
+{
+    const int order = s->name ? strcmp(s->rows[i].tensor->name, s->name) : 0;
+    return order || !s->path ? order : strcmp(s->rows[i].file->path, s->path);
+}
+
+static int lmc__is_row_before(const void *context, size_t i)
+{
+    return lmc__compare_row((const lmc__named_search *)context, i) < 0;
+}
+
+/* The first row that is wanted, and behind it perhaps others; or NULL. */
+static const lmc__named *lmc__search_rows(lmc__named_search *s, const lmc__buffer *rows)
+{
+    size_t i;
+    s->rows = (const lmc__named *)(const void *)rows->data;
+    s->n = rows->size / sizeof *s->rows;
+    i = lmc__find_first(0, s->n, lmc__is_row_before, s);
+    return i < s->n && lmc__compare_row(s, i) == 0 ? s->rows + i : NULL;
+}
+
+LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
+{
+    lmc__named_search search;
+    const lmc__named *found;
+    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
+    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
+    search.name = NULL;
+    search.path = path;
+    found = lmc__search_rows(&search, &r->paths);
+    if (!found) return LMC_ERR_NOT_FOUND;
+    *file_number = found->file_number;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
+                                               size_t *file_number, const lmc_tensor **tensor)
+{
+    lmc__named_search search;
+    const lmc__named *found;
+    size_t next;
+    if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
+    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
+    search.name = name;
+    search.path = path;
+    found = lmc__search_rows(&search, &r->names);
+    if (!found) return LMC_ERR_NOT_FOUND;
+    next = (size_t)(found - search.rows) + 1;
+    if (next < search.n && lmc__compare_row(&search, next) == 0) return LMC_ERR_AMBIGUOUS;
+    *file_number = found->file_number;
+    *tensor = found->tensor;
     return LMC_OK;
 }
 
@@ -26786,8 +27217,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
  *
- *     reader: file, tensors -> (quantisers of those that have lost) -> writer: begin_file
- *             bytes, LMC__COPY_SIZE at a time ----------------------->         write_bytes
+ *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
+ *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
  * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
@@ -26912,42 +27343,21 @@ LMC_API size_t lmc_compress_bound(size_t size)
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of that one file, whose bytes are at src or, where stream is not NULL, come from
- * there. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, const lmc_file *file,
+/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
+ * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+ * a reader can tell the dtype. */
+static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                            enum lmc_dtype dtype, const void *src,
                                            const lmc_stream *stream,
                                            const lmc_compress_options *options)
 {
+    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
     lmc_writer *writer = NULL;
-    enum lmc_status status;
-    memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
-    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
-    status = lmc_writer_begin_file(writer, file, dtype);
-    if (status == LMC_OK)
-        status = stream ? lmc_writer_write_stream(writer, stream)
-                        : lmc_writer_write(writer, src, (size_t)file->size);
-    if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_OK) status = lmc_writer_finish(writer);
-    lmc_writer_free(writer);
-    return status;
-}
-
-/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
- * kind: so a reader can tell the dtype. */
-static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
-                                        enum lmc_dtype dtype, const lmc_compress_options *options)
-{
-    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_tensor tensor;
     lmc_file file;
     uint64_t shape;
+    enum lmc_status status;
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
@@ -26962,7 +27372,21 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         file.n_tensors = 1;
         file.tensors = &tensor;
     }
-    return lmc__write_one_file(sink, &file, dtype, src, NULL, options);
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK)
+        status = stream ? lmc_writer_write_stream(writer, stream)
+                        : lmc_writer_write(writer, src, (size_t)size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
 }
 
 LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
@@ -26979,7 +27403,7 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__compress_to(&sink, src, size, dtype, options);
+    status = lmc__write_one_file(&sink, size, dtype, src, NULL, options);
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -26996,6 +27420,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     memset(&reader_options, 0, sizeof reader_options);
     if (options) {
         reader_options.parallel = options->parallel;
+        reader_options.limits = options->limits;
         reader_options.alloc_user = options->alloc_user;
     }
     memset(memory, 0, sizeof *memory);
@@ -27006,17 +27431,18 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     *file = lmc_reader_get_file(*reader, 0);
     if (!lmc_reader_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_reader_free(*reader);
-    return LMC_ERR_UNSUPPORTED;
+    return LMC_ERR_NOT_ONE_FILE;
 }
 
 LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype)
+                                              enum lmc_dtype *dtype,
+                                              const lmc_compress_options *options)
 {
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, NULL));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
@@ -27076,7 +27502,6 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
-    lmc_file file;
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
@@ -27089,10 +27514,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        memset(&file, 0, sizeof file);
-        file.path = "";
-        file.size = source.size;
-        status = lmc__write_one_file(&sink, &file, dtype, NULL, &stream, options);
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, options);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -27104,7 +27526,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
     (void)user;
-    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_UNSUPPORTED;
+    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
@@ -27121,6 +27543,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
     memset(&restore_options, 0, sizeof restore_options);
     if (options) {
         restore_options.parallel = options->parallel;
+        restore_options.limits = options->limits;
         restore_options.alloc_user = options->alloc_user;
     }
     lmc__init_buffer(&name, restore_options.alloc_user);

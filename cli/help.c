@@ -63,6 +63,7 @@ static const struct topic topics[] = {
          "      --opaque           plain bytes\n"
          "      --max              smaller, but slower\n"
          "      --no-twins         store each tensor by itself\n"
+         "      --hash             with the SHA-256 of all tensors and files; -t: check them\n"
          "      --quant RULE, --policy FILE\n"
          "                         LOSSY: keep optimizer states only as precisely as a\n"
          "                         rule says; see 'lmc help quant'\n"
@@ -381,8 +382,8 @@ static const struct topic topics[] = {
                "           chain its index, and 2 MiB where tensors have moved\n"
                "  index    a few bytes for each block, and the names: about 100 bytes for each\n"
                "           MB of bf16\n"
-               "  header   of a safetensors or GGUF file, while it is parsed: at most 100 MB of\n"
-               "           text; JSON takes 15 times its size\n"
+               "  header   of a safetensors or GGUF file, at most 100 MB: about 12 times its\n"
+               "           size, with all that is kept of its tensors\n"
                "\n"
                "-l and cat hold the index twice and a window of 4 MiB, diff and stats three\n"
                "pieces of 16 MiB; stats the index of each .lmc file and 2 MiB.\n"},

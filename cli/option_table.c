@@ -205,6 +205,7 @@ const struct option options[] = {
     {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
     {0, "max", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_max, NULL},
     {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
+    {0, "hash", FLAG, CODERS | V(TEST), AT(common.hashes), 1, NULL, NULL},
     {0, "quant", ANY, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,
      "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_policy,

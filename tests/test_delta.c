@@ -1116,7 +1116,7 @@ static void make_new_model(t_model *model, const part *parts)
 }
 
 /* Encoded bytes of a tensor, as a share of its size. */
-static double share_of(const lmc_reader *reader, const char *name)
+static double share_of(lmc_reader *reader, const char *name)
 {
     const lmc_tensor *t = NULL;
     size_t number = 0;

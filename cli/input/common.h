@@ -31,6 +31,7 @@ struct common {
     int to_stdout;        /* -c */
     const char *output;   /* -o; NULL: not given; "-": standard output */
     int opaque;           /* --opaque: do not look into files for tensors */
+    int hashes;           /* --hash: write content hashes; of -t: check them */
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
     /* --max-files, --max-depth: of what is restored; 0: the default */
