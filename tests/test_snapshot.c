@@ -1513,6 +1513,68 @@ static void test_close_twins(void)
     free(data);
 }
 
+/* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
+ * is right, and what they make up is not what the index says. Only who asks for it is told, and
+ * only of all of the tensor. */
+static void test_identity_of_tensor(void)
+{
+    const size_t size = (size_t)1 << 20, inner = size - 400;
+    const uint64_t shape[1] = {inner / 4};
+    uint8_t *data[2], *const got = (uint8_t *)malloc(size);
+    lmc_writer_options options;
+    lmc_reader_options checked;
+    lmc_memory out[2];
+    lmc_tensor tensor = t_tensor("t", "F32", 1, shape, 200, inner);
+    lmc_file file;
+    size_t i, index, at;
+    if (!got) abort();
+    memset(&options, 0, sizeof options);
+    memset(&checked, 0, sizeof checked);
+    memset(out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    options.log2_block = 14;
+    checked.check_identities = 1;
+    file.path = "f";
+    file.size = size;
+    file.tensors = &tensor;
+    file.n_tensors = 1;
+    t_note("identity of a tensor");
+    for (i = 0; i < 2; i++) { /* noise is stored as it is, so that blocks have one size */
+        data[i] = make(size, T_RANDOM, LMC_F32);
+        data[i][300 + i] ^= 1;
+        if (!write_file(&out[i], &options, &file, LMC_AUTO, data[i])) return;
+    }
+    if (!CHECK(out[0].size == out[1].size)) return;
+    index = (size_t)w_get(out[0].data + out[0].size - 40, 8) + 24;
+    for (i = 0; i < 2; i++) {
+        const lmc_source source = lmc_memory_source(&out[1]);
+        lmc_reader *reader = NULL;
+        const lmc_tensor *t;
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &checked), LMC_OK)) return;
+        t = &lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner),
+                     i ? LMC_ERR_CORRUPT : LMC_OK);
+        if (!i) CHECK(memcmp(got, data[1] + 200, inner) == 0);
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 4, got, inner - 4), LMC_OK);
+        CHECK(memcmp(got, data[1] + 204, inner - 4) == 0);
+        for (at = index; memcmp(out[1].data + at, t->identity, sizeof t->identity) != 0;) at++;
+        lmc_reader_free(reader);
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+        t = &lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner), LMC_OK);
+        lmc_reader_free(reader);
+        memcpy(out[1].data + index + 88, out[0].data + index + 88, 32); /* the snapshot's */
+        memcpy(out[1].data + at, out[0].data + at, 32);
+        t_store32(out[1].data + index - 4,
+                  t_crc32c(0, out[1].data + index, out[1].size - 40 - index));
+    }
+    for (i = 0; i < 2; i++) {
+        lmc_memory_free(&out[i]);
+        free(data[i]);
+    }
+    free(got);
+}
+
 /* A reader as a base keeps what it has decoded around a small piece: not what is there when reading
  * another place has failed. */
 static void test_window(void)
@@ -1957,6 +2019,7 @@ int main(int argc, char **argv)
     test_neighbours();
     test_close_twins();
     test_window();
+    test_identity_of_tensor();
     test_gap();
     test_refused_file();
     test_full_wave();
