@@ -288,13 +288,16 @@ static int open_deltas(struct base *deltas, size_t n, const struct common *o)
 /* That every delta has its base among the deltas or the other bases. */
 static int check_links(struct base *deltas, size_t n, const struct common *o)
 {
+    const int is_closed = o->bases->is_closed;
     int code = CODE_OK;
+    o->bases->is_closed = 1; /* what lies beside them is not folded */
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!find_base(&deltas[i].archive, o, &code) && code == CODE_OK) {
             char *made_with = copy_metadata(&deltas[i].archive, BASE_KEY);
             code = fail_base(deltas[i].name, deltas[i].archive.wanted, made_with, o);
             free(made_with);
         }
+    o->bases->is_closed = is_closed;
     return code;
 }
 

@@ -7,6 +7,7 @@
 
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/links.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
@@ -15,7 +16,7 @@
 
 struct tally {
     struct second_look again;
-    uint64_t n_files, size;
+    uint64_t n_files, n_links, size;
 };
 
 static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst,
@@ -30,6 +31,17 @@ static enum lmc_status count_file(void *user, const lmc_file *file, size_t numbe
     (void)number;
     tally->n_files += file->kind == LMC_FILE_REGULAR;
     tally->size += file->size;
+    return LMC_OK;
+}
+
+static enum lmc_status check_metadata(void *user, const char *key, const void *value, size_t size)
+{
+    struct tally *tally = (struct tally *)user;
+    struct links links;
+    if (strcmp(key, LINKS_KEY) != 0) return LMC_OK;
+    if (decode_links(&links, value, size) != 0) return LMC_ERR_CORRUPT;
+    tally->n_links = links.n;
+    free_links(&links);
     return LMC_OK;
 }
 
@@ -50,13 +62,14 @@ int test_file(const char *path, const struct common *o)
         options.read_back = test_read_back;
         options.user = &tally;
         options.end_file = count_file;
+        options.metadata = check_metadata;
         progress_start(s.name, s.size);
         status = restore_source(&tally.again, &options, NULL);
         progress_clear();
+        if (status != LMC_OK) code = fail_restore(&tally.again, status);
         close_second_look(&tally.again);
-        if (status != LMC_OK) code = fail_restore(&s, status, o);
     }
-    if (code == CODE_OK && o->verbosity >= 2)
+    if (code == CODE_OK && wants_summary(o))
         say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files,
             tally.n_files == 1 ? "" : "s", (unsigned long long)tally.size,
             (double)tally.size / 1e6 / (now() - start + 1e-9));
