@@ -54,9 +54,9 @@
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
- *              index_entries hashes origin writer_plan writer_blocks writer restore index reader
- *              find in_place requantise salvage salvage_walk salvage_place salvage_read open
- *              identify memory stdio copy one_call arrays
+ *              index_entries hashes origin writer_plan writer_blocks writer restore index work
+ *              reader find in_place requantise salvage salvage_walk salvage_place salvage_read
+ *              open identify memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -761,8 +761,8 @@ typedef struct lmc_restore_options {
                          they differ */
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
-    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends with
-     * a zero byte, value is valid during the call. Or NULL. */
+    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
+     * with a zero byte, value is valid during the call. Or NULL. */
     enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
 } lmc_restore_options;
 
@@ -18700,7 +18700,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader's has none: nobody asks for identities */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
         lmc__piece *const piece = (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
         if (piece->in_tensor) piece->crc64 = k->crc64(0, content, piece->size);
         if (piece->part_size)
@@ -18738,7 +18738,8 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     else content = lmc__decode_job(&c->wave, &job->job, worker);
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
-    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->size, info->crc);
+    if (job->job.status == LMC_OK)
+        lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
 }
 
 /* The first error of n jobs, in order. */
@@ -18862,6 +18863,19 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
         job->n_pieces++;
+    }
+    return LMC_OK;
+}
+
+/* A reader's, who wants the identity of a tensor: the part of a block that is kept. */
+static enum lmc_status lmc__plan_content(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job)
+{
+    size_t size = job->job.keep;
+    job->first_piece = c->pieces.size / sizeof(lmc__piece);
+    for (; size != 0; job->n_pieces++) {
+        const lmc__piece piece = lmc__plan_piece(d, size);
+        LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
+        size -= piece.size;
     }
     return LMC_OK;
 }
@@ -22087,7 +22101,8 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
-    static const char *const known[] = {"base", "writer", "created", "source", "options", "policy"};
+    static const char *const known[] = {"base",    "writer", "created", "source",
+                                        "options", "policy", "links"};
     size_t i;
     if (strncmp(key, "lmc.", 4) != 0) return 0;
     for (i = 0; i < sizeof known / sizeof *known; i++)
@@ -22761,8 +22776,8 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
         r->key.size = 0;
         LMC__TRY(lmc__append(&r->key, key, key_size));
         LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(r->options->metadata(r->options->user, (const char *)r->key.data, value,
-                                      value_size));
+        LMC__TRY(
+            r->options->metadata(r->options->user, (const char *)r->key.data, value, value_size));
     }
     return LMC_OK;
 }
@@ -23168,6 +23183,131 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     return LMC_OK;
 }
 
+/* == snapshot/work.h =========================================================================== */
+
+/* What random access may cost, and what it remembers so that it costs less.
+ *
+ * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
+ * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
+ *
+ *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
+ *    turns find it there. Those that go from front to back decode everything once.
+ *
+ *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
+ *    would have to hit a new block for every 64th part of one.
+ *
+ * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
+ * was asked. So the bound holds for the chain, not for each link anew. */
+
+/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
+ * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
+ * tensors, mostly side by side. */
+#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+#define LMC__N_WINDOWS 4
+
+/* Bytes of a stream from `start` on. */
+typedef struct lmc__window {
+    lmc__buffer bytes;
+    size_t stream;
+    uint64_t start;
+    uint64_t used; /* when it was used last */
+} lmc__window;
+
+typedef struct lmc__windows {
+    lmc__window list[LMC__N_WINDOWS];
+    uint64_t now;
+} lmc__windows;
+
+static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
+}
+
+/* The window that has that byte of the stream; NULL: none has. */
+static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+{
+    unsigned i;
+    for (i = 0; i < LMC__N_WINDOWS; i++) {
+        lmc__window *const window = &w->list[i];
+        if (window->stream != stream || offset < window->start ||
+            offset - window->start >= window->bytes.size)
+            continue;
+        window->used = ++w->now;
+        return window;
+    }
+    return NULL;
+}
+
+/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
+ * out the others; else that which was not used for longest. *follows: how many bytes it has that
+ * end there. */
+static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+                                       size_t *follows)
+{
+    lmc__window *window = &w->list[0];
+    unsigned i;
+    *follows = 0;
+    for (i = 0; i < LMC__N_WINDOWS; i++) {
+        lmc__window *const other = &w->list[i];
+        if (other->bytes.size && other->stream == stream &&
+            other->start + other->bytes.size == start) {
+            window = other;
+            *follows = other->bytes.size;
+            break;
+        }
+        if (other->used < window->used) window = other;
+    }
+    window->used = ++w->now;
+    window->bytes.size = 0;
+    window->stream = stream;
+    window->start = start;
+    return window;
+}
+
+/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+#define LMC__WORK_FACTOR 64
+#define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
+
+typedef struct lmc__meter {
+    uint64_t left;
+    int is_started; /* there was a request that adds to what is left */
+    int is_running; /* a request is being answered: what it asks for is not another one */
+} lmc__meter;
+
+/* What so many bytes may cost, through so many snapshots. */
+static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
+{
+    const uint64_t factor = LMC__WORK_FACTOR * n_links;
+    return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
+}
+
+/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
+ * what it may. Those that a decoder makes on the way through a file, by what the file says, share
+ * what they may cost. Returns whether it is to be ended: it is the outermost. */
+static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
+{
+    if (m->is_running) return 0;
+    m->is_running = 1;
+    if (is_alone || !m->is_started) m->left = lmc__work_for(LMC__WORK_FREE, n_links);
+    m->is_started = !is_alone;
+    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+    return 1;
+}
+
+static void lmc__end_work(lmc__meter *m, int is_outermost)
+{
+    if (is_outermost) m->is_running = 0;
+}
+
+static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
+{
+    if (work > m->left) return LMC_ERR_LIMIT;
+    m->left -= work;
+    return LMC_OK;
+}
+
 /* == snapshot/reader.h ========================================================================= */
 
 /* Reading by the index: any bytes of any file, without what lies between.
@@ -23185,8 +23325,9 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes LMC__WINDOW_SIZE bytes to its *window*, from which the next questions
- * are answered: what is asked for from front to back is decoded once (lmc__read_as_base).
+ * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
+ * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
+ * bounded, whatever a file refers to (work.h).
  *
  * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
  * the coder may be in use while a prediction is read, which may need it.
@@ -23213,10 +23354,14 @@ struct lmc_reader {
     lmc__origin origin;
     /* the end of the source, while it is opened; else empty */
     lmc__buffer tail;
-    /* bytes of stream window_stream from window_start on */
-    lmc__buffer window;
-    size_t window_stream;
-    uint64_t window_start;
+    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
+    lmc__windows as_base, back;
+    /* the chain's: own_meter, or that of the base or lender */
+    lmc__meter own_meter, *meter;
+    /* snapshots of the chain that are known to be read by this meter, this one included */
+    uint64_t n_links;
+    /* the tensor that is being read whole, to know its identity; or NULL */
+    lmc__digester *digester;
     /* of all items, in the order of the files, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -23251,7 +23396,8 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 /* Of its own; coder, tables and origin have theirs. */
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
-    visit(&r->window, alloc_user);
+    lmc__visit_windows(&r->as_base, visit, alloc_user);
+    lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->names, alloc_user);
@@ -23390,15 +23536,6 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
     return number < stream->first_run + stream->n_runs &&
            lmc__run_at(r, number)->run.start <= position &&
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
-/* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep. */
-static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
-{
-    return lmc_reader_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
@@ -23585,8 +23722,14 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
-        if (run->prediction != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
+        if (run->prediction != LMC__PREDICT_ZERO) {
+            lmc__digester *const digester = r->digester;
+            enum lmc_status status;
+            r->digester = NULL; /* other bytes than those that are wanted */
+            status = lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head);
+            r->digester = digester;
+            LMC__TRY(status);
+        }
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
@@ -23599,6 +23742,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
             LMC__TRY(lmc__read_known_block(r, number, block, job->src, &job->info));
+            LMC__TRY(lmc__spend(r->meter, (uint64_t)job->info.size + job->info.encoded_size));
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
@@ -23613,30 +23757,46 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->n_pieces = 0;
             job->streaming = lmc__no_streaming;
             job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
+            if (r->digester) LMC__TRY(lmc__plan_content(c, r->digester, block_job));
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));
+        if (r->digester) lmc__absorb_pieces(c, r->digester);
     }
     return LMC_OK;
 }
 
-/* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the
- * block if that is larger: what a delta wants of its base comes in pieces as small as tensors,
- * mostly neighbours. */
-#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
+ * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+ * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
+ * of the next link; and who asks here and there pays for a block. Of damaged files always a block:
+ * a neighbour that is lost must not cost this one. */
+static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
+                                        uint64_t at)
+{
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    const uint64_t start = at - at % run->block_size;
+    size_t follows, span = run->block_size, n; /* powers of two */
+    lmc__window *const window =
+        lmc__choose_window(windows, run->stream, run->start + start, &follows);
+    while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
+    n = (size_t)lmc__min64(span - start % span, run->size - start);
+    LMC__TRY(lmc__reserve(&window->bytes, n));
+    LMC__TRY(r->read_run(r, number, start, window->bytes.data, n));
+    window->bytes.size = n; /* nothing, if reading fails */
+    return LMC_OK;
+}
 
-/* lmc_base's read. Three ways, whichever fits the next bytes:
- *  - they are in the window;
+/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+ *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
  *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
  *    and then a block goes through all of them at one place;
- *  - else the window is filled, from the block that they begin in, and asked again.
- * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
- * for from front to back is decoded once, and so asked for once of the next link. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size)
+ *  - else a window is filled, from the block that they begin in, and asked again. */
+static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
+                                            size_t file_number, uint64_t offset, void *dst,
+                                            size_t size)
 {
-    lmc_reader *r = (lmc_reader *)user;
     const lmc_file *f = lmc_reader_get_file(r, file_number);
     const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
@@ -23645,6 +23805,7 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
     while (size != 0) {
         const size_t number = lmc__find_run(r, stream, offset);
+        const lmc__window *window;
         const lmc__run *run;
         uint64_t at;
         size_t part;
@@ -23652,26 +23813,16 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         run = &lmc__run_at(r, number)->run;
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        if (run->stream == r->window_stream && offset >= r->window_start &&
-            offset - r->window_start < r->window.size) {
-            part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
-            memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
+        window = lmc__find_window(windows, run->stream, offset);
+        if (window) {
+            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
+            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
         } else if (at % run->block_size == 0 &&
                    (part >= run->block_size || part == run->size - at)) {
             if (part < run->size - at) part -= part % run->block_size;
             LMC__TRY(r->read_run(r, number, at, out, part));
         } else { /* to be found in it now */
-            const size_t span = run->block_size > LMC__WINDOW_SIZE
-                                    ? run->block_size
-                                    : LMC__WINDOW_SIZE; /* powers of two */
-            const uint64_t start = at - at % run->block_size;
-            const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
-            r->window.size = 0; /* nothing, if reading fails */
-            LMC__TRY(lmc__reserve(&r->window, n));
-            LMC__TRY(r->read_run(r, number, start, r->window.data, n));
-            r->window.size = n;
-            r->window_stream = run->stream;
-            r->window_start = run->start + start;
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
             continue;
         }
         out += part;
@@ -23679,6 +23830,28 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         size -= part;
     }
     return LMC_OK;
+}
+
+/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
+    const enum lmc_status status =
+        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
+ * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
+ * this is one level deep. */
+static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -23699,18 +23872,12 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 
 /* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
  * to the caller, who learns of no sizes. */
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
+                                      uint8_t *out, size_t size)
 {
-    const lmc__listed_file *f;
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
+    const lmc__listed_file *const f = lmc__file_at(r, file_number);
+    const lmc__stream *const stream = lmc__stream_of(r, f);
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    if (size == 0) return LMC_OK;
-    stream = lmc__stream_of(r, f);
     offset += f->start; /* within the stream from now on */
     for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
@@ -23726,11 +23893,66 @@ LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, 
     return LMC_OK;
 }
 
+LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
+{
+    enum lmc_status status;
+    const lmc_file *f;
+    int is_outermost;
+    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    f = &lmc__file_at(r, file_number)->file;
+    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
+    status = lmc__read_runs(r, file_number, offset, (uint8_t *)dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* It is the reader's own, so its identity is that of the index. */
+static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+{
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
+    size_t i;
+    if (!f || f->n_tensors == 0) return 0;
+    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i];
+}
+
+/* All of a tensor: its identity must be what the index says. The CRCs of blocks tell nothing of
+ * that if whole blocks, with what the index has of them, are another snapshot's. */
+static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                         const lmc_tensor *tensor, void *dst)
+{
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    lmc__digester digester;
+    enum lmc_status status;
+    lmc_tensor alone = *tensor;
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    alone.offset = 0;
+    file.n_tensors = 1;
+    file.tensors = &alone;
+    file.size = tensor->size;
+    lmc__begin_digester(&digester, &file);
+    r->digester = &digester;
+    status = lmc_reader_read_file(r, file_number, tensor->offset, dst, (size_t)tensor->size);
+    r->digester = NULL;
+    r->coder->pieces.size = 0; /* after an error there may be some */
+    if (status != LMC_OK) return status;
+    lmc__finish_identity_to(&digester, identity);
+    LMC__CHECK(memcmp(identity, tensor->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
+    if (r && dst && size && size == tensor->size && !r->is_salvage &&
+        lmc__is_listed_tensor(r, file_number, tensor))
+        return lmc__read_checked(r, file_number, tensor, dst);
     return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
@@ -25856,6 +26078,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
+    LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
@@ -25916,7 +26139,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
             if (s->outer_status == LMC_OK) continue;
         }
         status = lmc__decode_copy(&s->reader, number, f, dst);
-        if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+        if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
     }
     return status;
 }
@@ -26088,6 +26311,8 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     const uint64_t limit = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
     const size_t size = (size_t)lmc__min64(f->length - skip, most);
+    lmc__meter *const meter = s->reader.meter;
+    int is_outermost;
     if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
     range->position.run = f->run;
     range->position.block = f->block;
@@ -26095,7 +26320,9 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
         s->ranged = 0;
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
+        is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
         s->ranged_status = lmc__decode_found(s, number, i, s->range.data);
+        lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
     }
@@ -26257,6 +26484,17 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t
  * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
  * caller's, and must stay until the reader is freed. */
 
+/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
+static void lmc__share_meter(lmc_reader *r)
+{
+    const lmc_base *const base = r->options.base;
+    const lmc_reader *const below = base && base->read == lmc__read_as_base
+                                        ? (const lmc_reader *)base->user
+                                        : r->options.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+}
+
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid.
  *
@@ -26286,6 +26524,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_tables(&r->tables, options->alloc_user);
     lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
     r->features = LMC__KNOWN_FEATURES;
+    lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;

@@ -467,6 +467,13 @@ static int answer(const struct reading *r, int *code)
     return 1;
 }
 
+int is_verb(const char *name)
+{
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+        if (strcmp(name, verbs[verb].word) == 0) return 1;
+    return 0;
+}
+
 int read_arguments(struct arguments *a, int argc, char **argv)
 {
     struct reading r;

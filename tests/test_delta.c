@@ -1278,9 +1278,12 @@ static void test_as_base(void)
         CHECK_STATUS(base.read(base.user, i % 2, at, got, sizeof got), LMC_OK);
         CHECK(memcmp(got, g_old.files[i % 2].data + at, sizeof got) == 0);
     }
+    lmc_reader_free(reader); /* and with it what it has decoded */
+    reader = open_memory(&out, NULL, NULL);
+    base = lmc_reader_base(reader);
     memset(&calls, 0, sizeof calls);
     out.calls = &calls;
-    /* the first window of each file; then the one of the other file again */
+    /* the first window of each file; then that of the other file again, which is still there */
     for (i = 0; i < 3; i++) {
         calls.calls = 0;
         calls.fail_at = i == 2 ? -1 : 0;

@@ -27,6 +27,11 @@ struct bases {
     int code;      /* what reading from one of them, or a second look, has reported */
 };
 
+/* Files and directories that a snapshot may make, and how deep: it needs 4 bytes for each of them,
+ * so a small hostile one could fill a disk with them. Far more than any checkpoint has. */
+#define DEFAULT_MAX_FILES ((uint64_t)1000000)
+#define DEFAULT_MAX_DEPTH ((size_t)1000)
+
 /* Belongs to the caller, as all that it points to, and outlives the verb. */
 struct common {
     lmc_parallel parallel;
@@ -38,6 +43,8 @@ struct common {
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
     enum link_mode links; /* --dereference, --no-dereference */
+    /* --max-files, --max-depth: of what is restored; 0: the default */
+    uint64_t max_files, max_depth;
 };
 
 /* -o, if that is a file; NULL: standard output, or it was not given. */

@@ -296,10 +296,10 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
         size += (size_t)snprintf(list + size, sizeof list - size, "; looked at: ");
         size = list_places(list, sizeof list, size, p, 4);
     }
-    code = fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text,
-                made_with ? " (named '" : "", made_with ? made_with : "",
-                made_with ? "' when this delta was made)" : "",
-                size ? list : "; name it with --base, or its directory with --search");
+    code =
+        fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? " (named '" : "",
+             made_with ? made_with : "", made_with ? "' when this delta was made)" : "",
+             size ? list : "; name it with --base, or its directory with --search");
     say_others_missing(wanted, o);
     return code;
 }
@@ -327,8 +327,8 @@ void say_unused_bases(int all_must_be, const struct common *o)
 
 void add_search(struct bases *bases, const char *directory)
 {
-    bases->search = (const char **)resize((void *)bases->search, bases->n_search + 1,
-                                          sizeof *bases->search);
+    bases->search =
+        (const char **)resize((void *)bases->search, bases->n_search + 1, sizeof *bases->search);
     bases->search[bases->n_search++] = directory;
 }
 

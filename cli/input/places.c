@@ -14,9 +14,9 @@
 #include "../sys/names.h"
 #include "../sys/tree.h"
 
-#define TRAILER_SIZE 40u          /* spec 10.3 */
-#define SECTION_HEADER_SIZE 24u   /* spec 5 */
-#define SNAPSHOT_IDENTITY_AT 88u  /* spec 10.1: in the body of the INDX section */
+#define TRAILER_SIZE 40u         /* spec 10.3 */
+#define SECTION_HEADER_SIZE 24u  /* spec 5 */
+#define SNAPSHOT_IDENTITY_AT 88u /* spec 10.1: in the body of the INDX section */
 
 static uint64_t get_u64(const uint8_t *bytes)
 {
@@ -146,8 +146,7 @@ int contains_only_snapshots(const char *directory)
 
 static int compare_places(const void *a, const void *b)
 {
-    const struct place_entry *x = (const struct place_entry *)a,
-                             *y = (const struct place_entry *)b;
+    const struct place_entry *x = (const struct place_entry *)a, *y = (const struct place_entry *)b;
     int order = memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
     if (order) return order;
     if (x->chain_depth != y->chain_depth) return x->chain_depth < y->chain_depth ? -1 : 1;
@@ -164,8 +163,8 @@ const struct place_entry *find_places(struct places *p, const uint8_t *identity,
         if (memcmp(p->list[middle].identity, identity, LMC_IDENTITY_SIZE) < 0) low = middle + 1;
         else high = middle;
     }
-    for (*n = 0; low + *n < p->n &&
-                 memcmp(p->list[low + *n].identity, identity, LMC_IDENTITY_SIZE) == 0;)
+    for (*n = 0;
+         low + *n < p->n && memcmp(p->list[low + *n].identity, identity, LMC_IDENTITY_SIZE) == 0;)
         ++*n;
     return *n ? &p->list[low] : NULL;
 }

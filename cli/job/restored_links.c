@@ -71,7 +71,8 @@ static int make_hard_link(int root, const struct link *l, const char *name)
     char *from = copy_string(l->target, strlen(l->target)),
          *to = copy_string(l->path, strlen(l->path));
     const char *from_name, *to_name;
-    int from_at = open_parent(root, from, 0, &from_name), to_at = open_parent(root, to, 0, &to_name);
+    int from_at = open_parent(root, from, 0, &from_name),
+        to_at = open_parent(root, to, 0, &to_name);
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     int a = from_at < 0 ? -1 : openat(from_at, from_name, flags);
     int b = to_at < 0 ? -1 : openat(to_at, to_name, flags);
@@ -79,15 +80,15 @@ static int make_hard_link(int root, const struct link *l, const char *name)
     if (!error) error = compare_files(a, b, &is_same);
     if (!error && is_same) {
         lock_temporary();
-        if (unlinkat(to_at, to_name, 0) != 0 ||
-            linkat(from_at, from_name, to_at, to_name, 0) != 0)
+        if (unlinkat(to_at, to_name, 0) != 0 || linkat(from_at, from_name, to_at, to_name, 0) != 0)
             error = errno;
         unlock_temporary();
     }
     if (error && error != EACCES) code = fail_link(l, name, error); /* else two files will do */
     else if (!error && !is_same)
-        code = fail(CODE_CORRUPT, name, "says that '%.300s' and '%.300s' are one file, but they "
-                                        "differ; nothing was restored",
+        code = fail(CODE_CORRUPT, name,
+                    "says that '%.300s' and '%.300s' are one file, but they "
+                    "differ; nothing was restored",
                     l->path, l->target);
     if (a >= 0) close(a);
     if (b >= 0) close(b);
@@ -143,8 +144,7 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }
 
-int update_links(const char *root, const struct links *l, const lmc_reader *reader,
-                 const char *name)
+int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name)
 {
     struct listing old;
     size_t number;

@@ -211,12 +211,31 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
     return LMC_OK;
 }
 
+/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
+static int check_limits(const struct restore *r)
+{
+    const uint64_t most = r->o->max_files ? r->o->max_files : DEFAULT_MAX_FILES,
+                   deepest = r->o->max_depth ? r->o->max_depth : DEFAULT_MAX_DEPTH;
+    if (r->links.n > most)
+        return fail(CODE_ERROR, r->input, "holds %llu links; --max-files allows more than %llu",
+                    (unsigned long long)r->links.n, (unsigned long long)most);
+    for (size_t i = 0; i < r->links.n; i++) {
+        uint64_t depth = 1;
+        for (const char *p = r->links.list[i].path; *p; p++) depth += *p == '/';
+        if (depth > deepest)
+            return fail(CODE_ERROR, r->input,
+                        "holds a link %llu directories deep; --max-depth allows more than %llu",
+                        (unsigned long long)depth, (unsigned long long)deepest);
+    }
+    return CODE_OK;
+}
+
 static enum lmc_status restore_metadata(void *user, const char *key, const void *value, size_t size)
 {
     struct restore *r = (struct restore *)user;
     if ((!r->is_tree && !r->is_tar) || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
     return stop_restore(r, decode_links(&r->links, value, size) == 0
-                               ? CODE_OK
+                               ? check_limits(r)
                                : fail(CODE_CORRUPT, r->input,
                                       "has a list of links that breaks the rules of the format"));
 }
@@ -237,7 +256,7 @@ void init_restore(struct restore *r, const char *input, const char *target, cons
     r->o = o;
     r->input = input;
     r->fd_again = -1;
-    init_tree(&r->tree, target);
+    init_tree(&r->tree, target, o);
 }
 
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)

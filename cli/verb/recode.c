@@ -16,6 +16,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/links.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -135,11 +136,11 @@ static void attach_quantizers(struct members *m)
 }
 
 /* Keys of the format (spec 10.2) tell of the old file, or what a newer lmc meant by them, but for
- * these: what the tensors have lost by which rules, and where they came from. */
+ * these: what the tensors have lost by which rules, the links, and where they came from. */
 static int is_kept(const char *key)
 {
     return strncmp(key, "lmc.", 4) != 0 || strcmp(key, POLICY_KEY) == 0 ||
-           strcmp(key, "lmc.source") == 0;
+           strcmp(key, LINKS_KEY) == 0 || strcmp(key, "lmc.source") == 0;
 }
 
 static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const struct output *out)
