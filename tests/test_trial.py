@@ -542,5 +542,47 @@ class Parts(Case):
         self.assertEqual(self.lmc("-d", stdin=self.read("hf.lmc")).stdout, data)
 
 
+class Completions(Case):
+    """Finding 15: of bash, zsh and fish; they know every verb and option."""
+    FILES = ("lmc.bash", "_lmc", "lmc.fish")
+
+    def test_they_know_all(self):
+        with open(os.path.join(ROOT, "cli", "option_table.c"), encoding="utf-8") as f:
+            options = set(re.findall(r"^    \{(?:0|'.'), \"([a-z0-9-]+)\"", f.read(), re.M))
+        self.assertGreater(len(options), 45)
+        for name in self.FILES:
+            with open(os.path.join(ROOT, "cli", "completions", name), encoding="utf-8") as f:
+                text = f.read()
+            for word in sorted(options | set(WORDS)):
+                self.assertRegex(text, r"(?<![a-z0-9-])(--)?%s(?![a-z0-9-])" % word, name)
+
+    def test_shells_take_them(self):
+        for shell, name in (("bash", "lmc.bash"), ("zsh", "_lmc"), ("fish", "lmc.fish")):
+            if shutil.which(shell):
+                subprocess.run([shell, "-n", os.path.join(ROOT, "cli", "completions", name)], check=True)
+
+    def complete(self, *words):
+        script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lmc; printf "%s\\n" "${COMPREPLY[@]}"')
+        env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"])
+        p = subprocess.run(["bash", "-c", script, "bash", os.path.join(ROOT, "cli", "completions", "lmc.bash"), *words],
+                           cwd=self.dir, env=env, capture_output=True, text=True, check=True)
+        return p.stdout.split()
+
+    def test_bash(self):
+        if os.path.basename(LMC) != "lmc":
+            self.skipTest("the command is not called lmc")
+        self.write("d/config.json", b"{}")
+        self.write("d/m.safetensors", safetensors([("wte.weight", "U8", [3], b"abc")]))
+        self.lmc("d")
+        self.assertEqual(self.complete("lmc", "sal"), ["salvage"])
+        self.assertEqual(self.complete("lmc", "--no-s"), ["--no-search"])
+        self.assertEqual(self.complete("lmc", "cat", "--np"), ["--npy"])
+        self.assertEqual(self.complete("lmc", "cat", "d.lmc", "wt"), ["wte.weight"])
+        self.assertEqual(self.complete("lmc", "-d", "d.lmc", "conf"), ["config.json"])
+        self.assertEqual(self.complete("lmc", "--dtype", "BF"), ["BF16"])
+        self.assertEqual(self.complete("lmc", "help", "sal"), ["salvage"])
+        self.assertIn("d.lmc", self.complete("lmc", "-d", "d"))
+
+
 if __name__ == "__main__":
     sys.exit(main())

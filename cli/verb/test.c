@@ -17,6 +17,7 @@
 struct tally {
     struct second_look again;
     uint64_t n_files, n_links, size;
+    int is_tree;
 };
 
 static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst,
@@ -29,6 +30,7 @@ static enum lmc_status count_file(void *user, const lmc_file *file, size_t numbe
 {
     struct tally *tally = (struct tally *)user;
     (void)number;
+    tally->is_tree |= *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
     tally->n_files += file->kind == LMC_FILE_REGULAR;
     tally->size += file->size;
     return LMC_OK;
@@ -38,7 +40,7 @@ static enum lmc_status check_metadata(void *user, const char *key, const void *v
 {
     struct tally *tally = (struct tally *)user;
     struct links links;
-    if (strcmp(key, LINKS_KEY) != 0) return LMC_OK;
+    if (!tally->is_tree || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
     if (decode_links(&links, value, size) != 0) return LMC_ERR_CORRUPT;
     tally->n_links = links.n;
     free_links(&links);
