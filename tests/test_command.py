@@ -1408,7 +1408,7 @@ class BadSnapshots(Case):
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
         self.check(b"\x8c" + self.good[1:], (1,), "a draft")
         self.check(self.good[:8] + bytes([0]) + self.good[9:], (3,), "major version 0, and no CRC of it")
-        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version")
+        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (3,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
         for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"), ("magic_of_drafts", "draft of the format, before 1.0: restore it with the lmc that wrote it"),
                            ("incompatible_bit_5", "a newer lmc and uses feature bit 5"), ("section_critical_gdir", "a newer lmc and uses what this one does not know: update")):
