@@ -38,7 +38,7 @@ static enum container_result dcp_bad(struct dcp *d, const char *what)
 }
 
 /* An entry of storage_data: index and place. */
-static enum container_result read_place(struct dcp *d, const struct pickle_link *link)
+static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
 {
     const struct pickle *const p = &d->pickle;
     struct dcp_place *const place = &d->places[d->n];
@@ -113,7 +113,7 @@ static enum container_result read_places(struct dcp *d)
     if (!d->places) return CONTAINER_MEMORY;
     for (uint32_t i = pickle_get(p, places)->first; i && result == CONTAINER_OK;
          i = p->links[i].next)
-        result = read_place(d, &p->links[i]);
+        result = read_item_place(d, &p->links[i]);
     if (result != CONTAINER_OK) return result;
     qsort(d->places, d->n, sizeof *d->places, compare_places);
     return read_extents(d, tensors);

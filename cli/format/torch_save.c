@@ -440,3 +440,16 @@ enum container_result container_parse_distcp(struct container *c, const struct v
     result = is_known ? add_known_items(&b, d, name) : add_items_from_end(&b);
     return result == CONTAINER_OK ? finish_builder(&b) : result;
 }
+
+size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end)
+{
+    const char *bracket = strrchr(name, '[');
+    unsigned long long from, to;
+    char rest[2];
+    if (!bracket || sscanf(bracket, "[%19llu:%19llu]%1s", &from, &to, rest) != 2 ||
+        name[strlen(name) - 1] != ']' || from >= to)
+        return 0;
+    *begin = from;
+    *end = to;
+    return (size_t)(bracket - name);
+}

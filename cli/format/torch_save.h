@@ -36,4 +36,8 @@ enum container_result container_parse_torch_save(struct container *c, const stru
 enum container_result container_parse_distcp(struct container *c, const struct view *v,
                                              const struct dcp *d, const char *name);
 
+/* The part of a tensor's first dimension that a name tells of: "NAME[256:512]". Returns the size of
+ * "NAME"; 0: it tells of none, or of other dimensions, too. */
+size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end);
+
 #endif

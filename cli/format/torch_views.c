@@ -261,7 +261,8 @@ static void append_key(struct walk *w, uint32_t key, unsigned number, size_t pat
     const char *text = digits;
     size_t size;
     snprintf(digits, sizeof digits, "%u", number);
-    if (key && n->type == PICKLE_TEXT) text = w->p->texts + n->u.text.at;
+    if (key && (n->type == PICKLE_TEXT || n->type == PICKLE_GLOBAL)) /* torch.float32 */
+        text = w->p->texts + n->u.text.at;
     if (key && (n->type == PICKLE_INT || n->type == PICKLE_BOOL))
         snprintf(digits, sizeof digits, "%lld", (long long)n->u.value);
     size = strlen(text);

@@ -139,9 +139,9 @@ static enum container_result read_local(struct zip *z, const struct view *v, str
 }
 
 /* One entry of the central directory; *name: where its name goes. */
-static enum container_result read_member(struct zip *z, const struct view *v,
-                                         const unsigned char **at, const unsigned char *end,
-                                         char **name, uint64_t limit)
+static enum container_result read_entry(struct zip *z, const struct view *v,
+                                        const unsigned char **at, const unsigned char *end,
+                                        char **name, uint64_t limit)
 {
     struct zip_member *const m = &z->members[z->n];
     const unsigned char *const p = *at;
@@ -191,7 +191,7 @@ static enum container_result read_directory(struct zip *z, const struct view *v,
     name = z->names = (char *)malloc((size_t)e->size + 1);
     if (!z->members || !z->names) return CONTAINER_MEMORY;
     for (uint64_t i = 0; i < e->n; i++) {
-        enum container_result result = read_member(z, v, &at, end, &name, z->start + e->offset);
+        enum container_result result = read_entry(z, v, &at, end, &name, z->start + e->offset);
         if (result != CONTAINER_OK) return result;
     }
     if (at != end) return zip_bad(z, "its central directory has a wrong size");
