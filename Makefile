@@ -19,6 +19,8 @@
 #   make analyse           static analysis: clang-tidy and cppcheck; takes its time
 #   make fuzz              the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to
 #                          build/fuzz/; see fuzz/README.md
+#   make fuzz-all HOURS=n  fuzz for so long on all cores; the harnesses that still find something
+#                          get most of the time
 #   make test-mutants      how many of some hundred bugs, put into lmc.h one at a time, the tests
 #                          catch
 #   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
@@ -155,6 +157,10 @@ fuzz:
 	fuzz/build
 	fuzz/build fast
 
+HOURS ?= 1
+fuzz-all: fuzz
+	fuzz/run --hours $(HOURS)
+
 test-mutants:
 	tests/install test
 	python3 tests/mutate.py
@@ -180,4 +186,4 @@ clean:
 	rm -rf build
 
 .PHONY: all dev demo check test test-all test-cross test-long test-avx512 analyse fuzz \
-    test-mutants bench install clean FORCE
+    fuzz-all test-mutants bench install clean FORCE

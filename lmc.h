@@ -55,8 +55,8 @@
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
  *              index_entries hashes origin writer_plan writer_blocks writer restore index reader
- *              in_place requantise salvage salvage_walk salvage_place salvage_read open identify
- *              memory stdio copy one_call arrays
+ *              find in_place requantise salvage salvage_walk salvage_place salvage_read open
+ *              identify memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -164,7 +164,10 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
+    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
+     * say, and nothing else is kept of an error: the comment of each function says what it wants.
+     */
+    LMC_ERR_ARGUMENT = 1,
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -177,6 +180,7 @@ enum lmc_status {
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
+    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -266,10 +270,9 @@ typedef struct lmc_source {
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then
- * take turns. What a task calls (a sink's write, a stream's read) must not use the same pool: it
- * would wait for itself. Errors: ARGUMENT, MEMORY. If the system
- * has not that many threads, the pool does with those that it got. */
+ * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
+ * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
+ * the system has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
                                                     void *alloc_user);
@@ -446,8 +449,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
-                            altogether; 0: the default, 16 (17
-                            for bytes; with a prediction 20, 18 for elements of 4 bytes and more) */
+                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
+                            for elements of 4 bytes and more) */
     uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
@@ -668,6 +671,9 @@ typedef struct lmc_writer_options {
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
      * that were coded so far. What is not LMC_OK ends the writer with that status. */
     enum lmc_status (*progress)(void *user, uint64_t done);
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+     * would need more is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
 } lmc_writer_options;
 
 /* Memory:
@@ -718,8 +724,9 @@ typedef struct lmc_array {
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
                                                             const lmc_array *arrays, size_t n,
                                                             const char *metadata);
-/* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
- * fail. */
+/* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
+ * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
+ * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -829,24 +836,24 @@ typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;               /* 0 in a header */
     uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    uint32_t chain_depth;  /* deltas down to a snapshot without a base; 0 if this is one */
-    int has_base;          /* 1: it is a delta */
-    unsigned level;        /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
-    unsigned format_minor; /* of the version that it was written by */
+    uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;               /* 1: it is a delta */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
                                                           lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
-/* The file of that path; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader,
-                                                           const char *path, size_t *file_number);
-/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND.
- */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *reader,
-                                                             const char *path, const char *name,
-                                                             size_t *file_number,
+/* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
+ * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
+ * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
+ * NOT_FOUND, MEMORY. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
+                                                           size_t *file_number);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
+                                                             const char *name, size_t *file_number,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
@@ -932,28 +939,31 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *
  * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
  * is allocated by LMC_REALLOC. */
 
-/* NULL or all zero: the defaults. */
+/* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     const lmc_parallel *parallel;
     enum lmc_level level; /* of compressing */
     void *alloc_user;
+    lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
 } lmc_compress_options;
 
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+ * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
+ * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
                                                    const void *src, size_t size,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
- * it. Errors: as lmc_reader_open; UNSUPPORTED where it does not hold one file. */
+ * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
+ * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype);
+                                                            uint64_t *size, enum lmc_dtype *dtype,
+                                                            const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
@@ -962,9 +972,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
- * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
- * above. */
+ * place of dst_path. dtype: of all of its bytes, as of lmc_compress, which makes the same bytes;
+ * LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here a file
+ * is bytes.) Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                         enum lmc_dtype dtype,
@@ -1280,12 +1290,12 @@ static const struct {
      "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
      "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: lmc_block_bound, lmc_tensor_bound and lmc_block_parse "
-     "tell what is enough"},
+     "the output buffer is too small: the function's bound tells what is enough "
+     "(lmc_compress_bound, "
+     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
      "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is "
-     "enough"},
+     "is enough"},
     {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
     {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
     {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
@@ -1301,6 +1311,10 @@ static const struct {
      "several files have a tensor of that name: name the file, too"},
     {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
+    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
+     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
+     "by "
+     "lmc_snapshot_restore or lmc_reader_open"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
@@ -18511,7 +18525,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
     info->has_base = lmc__has_base(header);
-    info->level = lmc__level_of(lmc__get_features(header));
+    info->conformance_level = lmc__level_of(lmc__get_features(header));
     info->format_minor = header[9];
     return LMC_OK;
 }
@@ -19566,9 +19580,9 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE &&
-                       e->loss.measure <= LMC_MEASURE_NMSE,
+        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);
     }
     return LMC_OK;
 }
@@ -20643,15 +20657,13 @@ static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *
 }
 #endif
 
-/* The body has those hashes, of items that were numbered and sorted; or others, which nobody here
- * knows. */
+/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
 static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
                                          const lmc__hasher *h)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
     const size_t n = items->size / sizeof *item;
     size_t i;
-    if (!lmc__is_hash_body(body->data, body->size)) return LMC_OK;
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
     for (i = 0; i < n; i++)
         LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
@@ -22093,7 +22105,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     lmc__init_buffer(&w->quantizers, options->alloc_user);
-    w->index.limit = UINT64_MAX;
+    w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
@@ -22183,6 +22195,18 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+ * today wrote there a later one would take for something else. */
+static int lmc__is_reserved_key(const char *key)
+{
+    static const char *const known[] = {"base", "writer", "created", "source", "options", "policy"};
+    size_t i;
+    if (strncmp(key, "lmc.", 4) != 0) return 0;
+    for (i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(key + 4, known[i]) == 0) return 0;
+    return 1;
+}
+
 /* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
@@ -22194,7 +22218,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     size_t key_size;
     if (!key || (!value && size) || w->is_finished) return LMC_ERR_ARGUMENT;
     key_size = strlen(key);
-    if (key_size < 1 || key_size > LMC__MAX_STRING) return LMC_ERR_ARGUMENT;
+    if (key_size < 1 || key_size > LMC__MAX_STRING || lmc__is_reserved_key(key))
+        return LMC_ERR_ARGUMENT;
     if (size > LMC__MAX_VALUE_SIZE || w->n_metadata == UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__append32(&w->metadata, (uint32_t)key_size));
     LMC__TRY(lmc__append32(&w->metadata, (uint32_t)size));
@@ -22274,7 +22299,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
     lmc__put_index_head(head, &counts);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
-    if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
+        return LMC_ERR_LIMIT;
     lmc__put_section_header(section, "INDX", 0, head, sizeof head,
                             k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);
@@ -22396,7 +22422,6 @@ typedef struct lmc__restorer {
      * what they must be. */
     lmc__hasher hasher;
     lmc__buffer hashes;
-    int has_hashes;
     /* All files that were described. */
     lmc__listing listing;
     uint32_t n_runs, n_ancillary;
@@ -22611,15 +22636,22 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
 }
 
 /* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes, if they are to be checked. */
+ * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
+ * There is one at most. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section,
                                                    const uint8_t *head)
 {
-    const int is_kept = r->options->check_hashes && lmc__is_kind(section, "hash");
     uint64_t left = section->size;
     uint32_t crc = 0;
-    if (is_kept && left > r->index.limit) return LMC_ERR_LIMIT;
-    r->has_hashes |= is_kept;
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    }
+    if (is_kept) {
+        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
+        if (left > r->index.limit) return LMC_ERR_LIMIT;
+    }
     LMC__CHECK(r->listing.n_streams && section->number == r->n_ancillary, LMC_ERR_CORRUPT);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, r->offset - LMC__SECTION_HEADER_SIZE, head, NULL, 0));
@@ -22819,7 +22851,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->has_hashes ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
 }
 
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
@@ -22842,8 +22874,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         index_at = r->offset;
         LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, bytes, k));
-        /* hashes are the last before the index */
-        LMC__CHECK(!r->has_hashes || lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section, bytes));
             continue;
@@ -22960,6 +22990,12 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
+/* The body of a section of hashes. */
+typedef struct lmc__hash_section {
+    uint64_t at, size;
+    uint32_t crc;
+} lmc__hash_section;
+
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
@@ -22975,9 +23011,8 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
-    /* the body of the section of hashes; size 0: there is none */
-    uint64_t hashes_at, hashes_size;
-    uint32_t hashes_crc;
+    /* lmc__hash_section: of whatever algorithm */
+    lmc__buffer hash_sections;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -23007,6 +23042,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
+    visit(&t->hash_sections, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
@@ -23139,9 +23175,11 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
         x->n_ancillary++;
         x->p = body;
         if (lmc__is_kind(&section, "hash")) {
-            x->t->hashes_at = x->offset - section.size;
-            x->t->hashes_size = section.size;
-            x->t->hashes_crc = section.body_crc;
+            lmc__hash_section hashes;
+            hashes.at = x->offset - section.size;
+            hashes.size = section.size;
+            hashes.crc = section.body_crc;
+            LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
         }
     } else {
         LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);
@@ -23267,6 +23305,8 @@ struct lmc_reader {
     uint64_t window_start;
     /* of all items, in the order of the files, once they were asked for */
     lmc__buffer hashes;
+    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
     lmc__buffer base[2];
@@ -23300,6 +23340,8 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->window, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
+    visit(&r->names, alloc_user);
+    visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
@@ -23455,7 +23497,7 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
     info->chain_depth = r->chain_depth;
     info->has_base = r->chain_depth != 0;
-    info->level = lmc__level_of(r->features);
+    info->conformance_level = lmc__level_of(r->features);
     info->format_minor = r->format_minor;
     return LMC_OK;
 }
@@ -23465,42 +23507,27 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
-/* Linear in the number of files. */
-LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *path,
-                                             size_t *file_number)
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_BODY_SIZE];
     size_t i;
-    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.listing.n_files; i++)
-        if (strcmp(path, lmc__file_at(r, i)->file.path) == 0) {
-            *file_number = i;
-            return LMC_OK;
-        }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* Linear in the number of tensors. */
-LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *r, const char *path,
-                                               const char *name, size_t *file_number,
-                                               const lmc_tensor **tensor)
-{
-    const lmc_tensor *found = NULL;
-    size_t i, j, where = 0;
-    if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.listing.n_files; i++) {
-        const lmc_file *f = &lmc__file_at(r, i)->file;
-        if (path && strcmp(path, f->path) != 0) continue;
-        for (j = 0; j < f->n_tensors; j++) {
-            if (strcmp(name, f->tensors[j].name) != 0) continue;
-            if (found) return LMC_ERR_AMBIGUOUS;
-            found = &f->tensors[j];
-            where = i;
-        }
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
     }
-    if (!found) return LMC_ERR_NOT_FOUND;
-    *file_number = where;
-    *tensor = found;
-    return LMC_OK;
+    return LMC_ERR_NOT_FOUND;
 }
 
 /* All hashes of the snapshot, sorted back into the order of the files. */
@@ -23510,13 +23537,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     const lmc__tables *const t = &r->tables;
     const lmc__item *item;
     size_t i, n;
-    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
-    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
-    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
-    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__read_hash_body(r, body));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__number_items(items);
     item = (const lmc__item *)(const void *)items->data;
@@ -23881,6 +23902,130 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         size -= n;
     }
     *encoded = sum;
+    return LMC_OK;
+}
+
+/* == snapshot/find.h =========================================================================== */
+
+/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
+ * one: so names are sorted once, at the first search, and each search halves.
+ *
+ *     names    every tensor, by name, path, number of its file
+ *     paths    every file, by path, number
+ *
+ * Names are unique within a file and paths within a snapshot, but for the files of a damaged one
+ * whose paths are lost: those are "". */
+typedef struct lmc__named {
+    const lmc_file *file;
+    const lmc_tensor *tensor; /* of paths: NULL */
+    size_t file_number;
+} lmc__named;
+
+static int lmc__compare_numbers(const lmc__named *a, const lmc__named *b)
+{
+    return a->file_number < b->file_number ? -1 : a->file_number > b->file_number;
+}
+
+static int lmc__compare_paths(const void *a, const void *b)
+{
+    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
+    const int order = strcmp(x->file->path, y->file->path);
+    return order ? order : lmc__compare_numbers(x, y);
+}
+
+static int lmc__compare_named(const void *a, const void *b)
+{
+    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
+    const int order = strcmp(x->tensor->name, y->tensor->name);
+    return order ? order : lmc__compare_paths(a, b);
+}
+
+/* Fills names and paths. They stay empty if there is not enough memory for both. */
+LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
+{
+    const size_t n_files = r->tables.listing.n_files;
+    lmc__named *named, *path, spare;
+    uint64_t n = 0;
+    size_t i, j;
+    for (i = 0; i < n_files; i++) n += lmc__file_at(r, i)->file.n_tensors;
+    LMC__TRY(lmc__reserve(&r->names, n * sizeof *named));
+    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof *path));
+    named = (lmc__named *)(void *)r->names.data;
+    path = (lmc__named *)(void *)r->paths.data;
+    for (i = 0; i < n_files; i++) {
+        path[i].file = &lmc__file_at(r, i)->file;
+        path[i].tensor = NULL;
+        path[i].file_number = i;
+        for (j = 0; j < path[i].file->n_tensors; j++) {
+            *named = path[i];
+            named++->tensor = &path[i].file->tensors[j];
+        }
+    }
+    lmc__heap_sort(r->names.data, (size_t)n, sizeof *named, lmc__compare_named, &spare);
+    lmc__heap_sort(path, n_files, sizeof *path, lmc__compare_paths, &spare);
+    r->names.size = (size_t)n * sizeof *named;
+    r->paths.size = n_files * sizeof *path;
+    return LMC_OK;
+}
+
+typedef struct lmc__named_search {
+    const lmc__named *rows;
+    size_t n;
+    const char *name, *path; /* either may be NULL: any */
+} lmc__named_search;
+
+/* Below, at or above 0, as row i is before, at or behind what is wanted. */
+static int lmc__compare_row(const lmc__named_search *s, size_t i)
+{
+    const int order = s->name ? strcmp(s->rows[i].tensor->name, s->name) : 0;
+    return order || !s->path ? order : strcmp(s->rows[i].file->path, s->path);
+}
+
+static int lmc__is_row_before(const void *context, size_t i)
+{
+    return lmc__compare_row((const lmc__named_search *)context, i) < 0;
+}
+
+/* The first row that is wanted, and behind it perhaps others; or NULL. */
+static const lmc__named *lmc__search_rows(lmc__named_search *s, const lmc__buffer *rows)
+{
+    size_t i;
+    s->rows = (const lmc__named *)(const void *)rows->data;
+    s->n = rows->size / sizeof *s->rows;
+    i = lmc__find_first(0, s->n, lmc__is_row_before, s);
+    return i < s->n && lmc__compare_row(s, i) == 0 ? s->rows + i : NULL;
+}
+
+LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
+{
+    lmc__named_search search;
+    const lmc__named *found;
+    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
+    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
+    search.name = NULL;
+    search.path = path;
+    found = lmc__search_rows(&search, &r->paths);
+    if (!found) return LMC_ERR_NOT_FOUND;
+    *file_number = found->file_number;
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
+                                               size_t *file_number, const lmc_tensor **tensor)
+{
+    lmc__named_search search;
+    const lmc__named *found;
+    size_t next;
+    if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
+    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
+    search.name = name;
+    search.path = path;
+    found = lmc__search_rows(&search, &r->names);
+    if (!found) return LMC_ERR_NOT_FOUND;
+    next = (size_t)(found - search.rows) + 1;
+    if (next < search.n && lmc__compare_row(&search, next) == 0) return LMC_ERR_AMBIGUOUS;
+    *file_number = found->file_number;
+    *tensor = found->tensor;
     return LMC_OK;
 }
 
@@ -26778,42 +26923,21 @@ LMC_API size_t lmc_compress_bound(size_t size)
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of that one file, whose bytes are at src or, where stream is not NULL, come from
- * there. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, const lmc_file *file,
+/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
+ * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+ * a reader can tell the dtype. */
+static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                            enum lmc_dtype dtype, const void *src,
                                            const lmc_stream *stream,
                                            const lmc_compress_options *options)
 {
+    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
     lmc_writer *writer = NULL;
-    enum lmc_status status;
-    memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
-    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
-    status = lmc_writer_begin_file(writer, file, dtype);
-    if (status == LMC_OK)
-        status = stream ? lmc_writer_write_stream(writer, stream)
-                        : lmc_writer_write(writer, src, (size_t)file->size);
-    if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_OK) status = lmc_writer_finish(writer);
-    lmc_writer_free(writer);
-    return status;
-}
-
-/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
- * kind: so a reader can tell the dtype. */
-static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
-                                        enum lmc_dtype dtype, const lmc_compress_options *options)
-{
-    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_tensor tensor;
     lmc_file file;
     uint64_t shape;
+    enum lmc_status status;
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
@@ -26828,7 +26952,21 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         file.n_tensors = 1;
         file.tensors = &tensor;
     }
-    return lmc__write_one_file(sink, &file, dtype, src, NULL, options);
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK)
+        status = stream ? lmc_writer_write_stream(writer, stream)
+                        : lmc_writer_write(writer, src, (size_t)size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
 }
 
 LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
@@ -26845,7 +26983,7 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__compress_to(&sink, src, size, dtype, options);
+    status = lmc__write_one_file(&sink, size, dtype, src, NULL, options);
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -26862,6 +27000,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     memset(&reader_options, 0, sizeof reader_options);
     if (options) {
         reader_options.parallel = options->parallel;
+        reader_options.limits = options->limits;
         reader_options.alloc_user = options->alloc_user;
     }
     memset(memory, 0, sizeof *memory);
@@ -26872,17 +27011,18 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     *file = lmc_reader_get_file(*reader, 0);
     if (!lmc_reader_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_reader_free(*reader);
-    return LMC_ERR_UNSUPPORTED;
+    return LMC_ERR_NOT_ONE_FILE;
 }
 
 LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype)
+                                              enum lmc_dtype *dtype,
+                                              const lmc_compress_options *options)
 {
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, NULL));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
@@ -26942,7 +27082,6 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
-    lmc_file file;
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
@@ -26955,10 +27094,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        memset(&file, 0, sizeof file);
-        file.path = "";
-        file.size = source.size;
-        status = lmc__write_one_file(&sink, &file, dtype, NULL, &stream, options);
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, options);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -26970,7 +27106,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
     (void)user;
-    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_UNSUPPORTED;
+    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
@@ -26987,6 +27123,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
     memset(&restore_options, 0, sizeof restore_options);
     if (options) {
         restore_options.parallel = options->parallel;
+        restore_options.limits = options->limits;
         restore_options.alloc_user = options->alloc_user;
     }
     lmc__init_buffer(&name, restore_options.alloc_user);

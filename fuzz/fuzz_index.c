@@ -144,7 +144,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         info = fuzz_info(reader);
         if (file.size <= LAST_READ)
             FUZZ_CHECK(info.chain_depth == header.chain_depth && info.has_base == header.has_base &&
-                       info.level == header.level && info.format_minor == header.format_minor &&
+                       info.conformance_level == header.conformance_level &&
+                       info.format_minor == header.format_minor &&
                        memcmp(info.base_identity, header.base_identity, LMC_IDENTITY_SIZE) == 0);
         (void)fuzz_can_restore_in_place(reader);
         base = lmc_reader_base(reader);

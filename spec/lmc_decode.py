@@ -186,7 +186,7 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, le
         if snapshot.base_identity:
             base = find_base(snapshot, bases if isinstance(bases, Bases) else Bases(bases), stream)
             snapshot.base_items = [memoryview(file.data)[tensor.offset:tensor.offset + tensor.size] for file, tensor in sort_items(base)]
-        hash_section = None                    # of the section before this one, if that was one
+        hash_section = None                    # its body, once it has come
         while True:
             offset = source.at
             kind, section, body = read_section(source, snapshot)
@@ -201,8 +201,9 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, le
             elif kind == b"RUN ":
                 what = read_run(source, Cursor(body, "RUN body"), snapshot, deliver)
             require(snapshot.files, "the first section is no FILE")
-            require(not hashes or hash_section is None, "the section hash is not the last before the index")
-            hash_section = body if kind == b"hash" else None
+            if hashes and kind == b"hash" and body[:8] == SHA256_HASHES:
+                require(hash_section is None, "two sections hash of SHA-256")
+                hash_section = body
             snapshot.entries.append((offset, section + (body if what is not None else b""), what))
         require(snapshot.files, "no FILE section")
         check_index(Cursor(body, "index"), header, snapshot)
@@ -395,7 +396,8 @@ def read_tensor_entry(body, end, entries):
     require(gap or not form & HAS_GAP, "Gap of 0")
     dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
     generation, measure, error = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
-    require(not form & HAS_LOSS or (generation > 0 and 1 <= measure <= MAX_MEASURE), "Generation or Measure of a tensor")
+    require(not form & HAS_LOSS or (generation and measure), "Generation or Measure 0 of a tensor")
+    require(measure <= MAX_MEASURE, "Measure %d" % measure, "UNSUPPORTED")
     return Tensor(name, dtype, shape, end + gap, size, (generation, measure, error))
 
 
@@ -1427,10 +1429,12 @@ def tensor_of(name, entry, start):
 # ---- 9.5 The hash section ----
 
 
+SHA256_HASHES = bytes([1, 0, 0, 0, 0, 0, 0, 0])
+
+
 def check_hashes(body, snapshot):
-    """The section "hash": Algorithm and 7 zero bytes, then SHA-256 of every item. Another Algorithm is skipped."""
-    if bytes([1, 0, 0, 0, 0, 0, 0, 0]).startswith(body[:8]):
-        require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
+    """The section "hash" of Algorithm 1: SHA-256 of every item."""
+    require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
 
 
 # ---- 10. Index and trailer ----

@@ -1711,13 +1711,21 @@ def section_vectors(v):
     v.valid("hash_other_algorithm", "9.5", "a \"hash\" section of an unknown algorithm and any size", build(whole(Section(b"hash", b"\2abc"))))
     v.valid("hash_reserved", "9.5", "a \"hash\" section whose reserved bytes are not zero: skipped, whatever else it holds", build(
         whole(Section(b"hash", b"\1\0\0\1\0\0\0\0wrong"))))
+    other = Section(b"hash", b"\2" + bytes(7) + b"other hashes")
+    for name, rule, last in (
+            ("not_last", "another section between it and INDX", [good, note]), ("and_other", "and one of another algorithm behind it", [good, other]),
+            ("after_other", "one of another algorithm before it, and one between sections", [other, note, good, other]),
+            ("tiny", "of 7 bytes, which are no Algorithm 1", [Section(b"hash", b"\1" + bytes(6))]),
+            ("empty", "of no bytes, beside one", [Section(b"hash", b""), good])):
+        v.valid("hash_" + name, "9.5", "a \"hash\" section: %s" % rule, build(whole(*last)))
+    v.valid("hash_first", "9.5", "a \"hash\" section behind the first file", build([files[0], Run([stored(data[:40])]), good] + whole()[2:]))
     for name, rule, last in (
             ("wrong", "a wrong hash", [Section(b"hash", flip_bit(good.body, 8 + 32 * 3 + 5, 2))]),
             ("order", "the hashes in the order of the files", [Section(b"hash", good.body[:8] + good.body[40:72] + good.body[8:40] + good.body[
                 72:])]),
             ("short", "a hash too few", [Section(b"hash", good.body[:-32])]), ("long", "a hash too many", [Section(b"hash", good.body + bytes(32))]),
             ("ends", "half a hash", [Section(b"hash", good.body[:-16])]),
-            ("twice", "two of them", [good, good]), ("not_last", "another section between it and INDX", [good, note])):
+            ("twice", "two of them", [good, good]), ("twice_apart", "two of them, a note between them", [good, note, good])):
         v.valid("hash_" + name, "9.5", "a \"hash\" section: %s. CORRUPT for who checks it" % rule, build(whole(*last)), refusable=["CORRUPT"])
     # 5.4: extension records
     records = (("empty", record(0)), ("one", record(2, b"ten bytes!")), ("several", record(0, b"x") + record(2) + record(126, b"y" * 200) + record(
@@ -2831,9 +2839,11 @@ def invalid_vectors(v):
     bad_tensors("dtype_empty", "Dtype_Size 0", [T(b"a", b"", (1,), 0, 1)])
     bad_tensors("dtype_too_long", "Dtype_Size 33", [T(b"a", b"D" * 33, (1,), 0, 1)])
     bad_tensors("rank", "Rank 33", [T(b"a", b"U8", (1,) * 33, 0, 1)])
-    for generation, measure in ((0, 0), (0, 1), (0, 3), (1, 0), (255, 0), (1, 4), (1, 255), (0, 255)):
+    for generation, measure in ((0, 0), (0, 1), (0, 3), (1, 0), (255, 0), (1, 4), (1, 255)):
         what = "measure_%d_of_generation_%d" % (measure, generation)
-        bad_tensors(what, what.replace("_", " ").capitalize(), [T(b"a", b"F32", (1,), 0, 4, (generation, measure, 5)), T(b"b", b"U8", (2,), 4, 2)])
+        status = "CORRUPT" if measure <= 3 else "UNSUPPORTED"
+        bad_tensors(what, what.replace("_", " ").capitalize(), [T(b"a", b"F32", (1,), 0, 4, (generation, measure, 5)), T(b"b", b"U8", (2,), 4, 2)],
+            status=status)
     bad_tensors("error_missing", "Loss without an Error", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b""})
     bad_tensors("error_short", "an Error of 3 bytes", [T(b"a", b"F32", (1,), 0, 4, (1, 1, 5))], {"tensor0.0.Error": b"abc"})
     bad_tensors("size_half_byte", "F4, three elements: no whole number of bytes", [T(b"a", b"F4", (3,), 0, 2)])
@@ -3629,12 +3639,14 @@ def main(arguments):
         if not shown or not set(shown) <= set(dump(v.builders[name]).split("\n")):
             wrong.append("lmc-format.md: excerpt of %s" % name)
     rows = [line.split("|") for line in page.split("\n## 11.")[1].split("\n## 12.")[0].split("\n") if line.count("|") == 5]
+    optional = [{"name": entry["name"], "status": entry["or"]} for entry in v.manifest["valid"]
+                if entry["section"] == "9.5" and "or" in entry]
     known = set(re.findall(r"\*\*(R[0-9.]+-[0-9]+)\*\*", page))
     wrong += ["lmc-format.md: there is no rule " + rule for rule in sorted(set(re.findall(r"\bR[0-9.]+-[0-9]+", page)) - known)]
     for pattern in {pattern for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])}:
-        if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"]):
+        if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"] + optional):
             wrong.append("lmc-format.md, section 11: no vector is called " + pattern)
-    for entry in v.manifest["invalid"]:
+    for entry in v.manifest["invalid"] + optional:
         if not any(fnmatch.fnmatchcase(entry["name"], pattern) and set(entry["status"]) <= set(re.findall("[A-Z_]+", row[3]))
                    for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])):
             wrong.append("lmc-format.md, section 11: no row for %s and its status" % entry["name"])

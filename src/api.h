@@ -101,7 +101,10 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
+    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
+     * say, and nothing else is kept of an error: the comment of each function says what it wants.
+     */
+    LMC_ERR_ARGUMENT = 1,
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -114,6 +117,7 @@ enum lmc_status {
     LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
     LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
+    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -203,10 +207,9 @@ typedef struct lmc_source {
 
 #ifdef LMC_PTHREADS
 /* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then
- * take turns. What a task calls (a sink's write, a stream's read) must not use the same pool: it
- * would wait for itself. Errors: ARGUMENT, MEMORY. If the system
- * has not that many threads, the pool does with those that it got. */
+ * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
+ * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
+ * the system has not that many threads, the pool does with those that it got. */
 typedef struct lmc_pool lmc_pool;
 LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
                                                     void *alloc_user);
@@ -383,8 +386,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
 typedef struct lmc_tensor_options {
     enum lmc_dtype dtype;
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
-                            altogether; 0: the default, 16 (17
-                            for bytes; with a prediction 20, 18 for elements of 4 bytes and more) */
+                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
+                            for elements of 4 bytes and more) */
     uint32_t run;        /* position; 0 if in doubt */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
@@ -605,6 +608,9 @@ typedef struct lmc_writer_options {
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
      * that were coded so far. What is not LMC_OK ends the writer with that status. */
     enum lmc_status (*progress)(void *user, uint64_t done);
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+     * would need more is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
 } lmc_writer_options;
 
 /* Memory:
@@ -655,8 +661,9 @@ typedef struct lmc_array {
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
                                                             const lmc_array *arrays, size_t n,
                                                             const char *metadata);
-/* Any time before finishing; value may hold any bytes. Two entries of the same key make finishing
- * fail. */
+/* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
+ * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
+ * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -766,24 +773,24 @@ typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;               /* 0 in a header */
     uint8_t identity[LMC_IDENTITY_SIZE];      /* all zero in a header */
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
-    uint32_t chain_depth;  /* deltas down to a snapshot without a base; 0 if this is one */
-    int has_base;          /* 1: it is a delta */
-    unsigned level;        /* the conformance level that a decoder needs (spec 1.3): 0 .. 5 */
-    unsigned format_minor; /* of the version that it was written by */
+    uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
+    int has_base;               /* 1: it is a delta */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
                                                           lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
-/* The file of that path; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *reader,
-                                                           const char *path, size_t *file_number);
-/* The tensor of that name. path NULL: in any file; AMBIGUOUS if several files have one. NOT_FOUND.
- */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *reader,
-                                                             const char *path, const char *name,
-                                                             size_t *file_number,
+/* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
+ * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
+ * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
+ * NOT_FOUND, MEMORY. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
+                                                           size_t *file_number);
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
+                                                             const char *name, size_t *file_number,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
  * in one read, and checks each. */
@@ -869,28 +876,31 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *
  * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
  * is allocated by LMC_REALLOC. */
 
-/* NULL or all zero: the defaults. */
+/* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     const lmc_parallel *parallel;
     enum lmc_level level; /* of compressing */
     void *alloc_user;
+    lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
 } lmc_compress_options;
 
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+ * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
+ * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
                                                    const void *src, size_t size,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says: a caller who takes files of strangers limits
- * it. Errors: as lmc_reader_open; UNSUPPORTED where it does not hold one file. */
+ * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
+ * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype);
+                                                            uint64_t *size, enum lmc_dtype *dtype,
+                                                            const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
@@ -899,9 +909,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes; LMC_AUTO if in doubt. (Containers, safetensors
- * say, are the business of the command: here a file is bytes.) Errors: READ, WRITE, and those
- * above. */
+ * place of dst_path. dtype: of all of its bytes, as of lmc_compress, which makes the same bytes;
+ * LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here a file
+ * is bytes.) Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                         enum lmc_dtype dtype,

@@ -35,7 +35,7 @@ static void test_buffers(void)
 {
     static const size_t sizes[] = {0, 1, 2, 7, 100, 16384, 131072, 131073, SIZE};
     static const enum lmc_dtype dtypes[] = {LMC_AUTO, LMC_BF16, LMC_F32, LMC_U8, LMC_F4, LMC_C64};
-    lmc_compress_options options = LMC_DEFAULTS;
+    lmc_compress_options options = LMC_DEFAULTS, limited;
     size_t i, j, size, back;
     uint64_t told;
     enum lmc_dtype dtype;
@@ -53,9 +53,20 @@ static void test_buffers(void)
             CHECK_STATUS(lmc_compress(g_enc, lmc_compress_bound(n), &size, n ? g_src : NULL, n,
                                       dtypes[j], &options),
                          LMC_OK);
-            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, &dtype), LMC_OK);
+            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, &dtype, NULL), LMC_OK);
             CHECK(told == n && (dtype == dtypes[j] || n == 0 || dtypes[j] == LMC_F4));
-            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL), LMC_OK);
+            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL, &options), LMC_OK);
+            limited = options;
+            limited.limits.max_total_size = n ? n : 1;
+            CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL, &limited), LMC_OK);
+            limited.limits.max_total_size = n > 1 ? n - 1 : 1;
+            if (n > 1) {
+                told = 99;
+                CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL, &limited),
+                             LMC_ERR_LIMIT);
+                CHECK_STATUS(lmc_decompress(g_dst, n, &back, g_enc, size, &limited), LMC_ERR_LIMIT);
+                CHECK(told == 99);
+            }
             CHECK_STATUS(lmc_decompress(g_dst, n, &back, g_enc, size, &options), LMC_OK);
             CHECK(back == n && memcmp(g_dst, g_src, n) == 0);
             if (n) CHECK_STATUS(decompress_to(n - 1, g_enc, size, &back), LMC_ERR_DST_TOO_SMALL);
@@ -101,7 +112,7 @@ static void test_truncated(void)
     CHECK_STATUS(lmc_decompress(g_dst, 1, NULL, small, size, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decompress(g_dst, 1, &back, NULL, 1, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decompress(g_dst, 1, &back, NULL, 0, NULL), LMC_ERR_NOT_LMC);
-    CHECK_STATUS(lmc_decompressed_size(small, size, NULL, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_decompressed_size(small, size, NULL, NULL, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_compress(NULL, 1, &back, small, size, LMC_U8, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_compress(small, 1, NULL, small, size, LMC_U8, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_compress(small, 1, &back, NULL, 1, LMC_U8, NULL), LMC_ERR_ARGUMENT);
@@ -133,7 +144,7 @@ static void test_invalid(void)
         t_note("%s", entry->d_name);
         status = lmc_decompress(g_dst, SIZE, &back, file, size, NULL);
         CHECK(strcmp(lmc_status_name(status), "LMC_ERR_?") != 0 && status != LMC_ERR_ARGUMENT);
-        status = lmc_decompressed_size(file, size, &told, NULL);
+        status = lmc_decompressed_size(file, size, &told, NULL, NULL);
         CHECK(strcmp(lmc_status_name(status), "LMC_ERR_?") != 0 && status != LMC_ERR_ARGUMENT);
         n++;
     }
@@ -167,6 +178,7 @@ static void test_files(void)
     lmc_source source;
     lmc_memory memory;
     lmc_reader *reader = NULL;
+    lmc_compress_options limited = LMC_DEFAULTS;
     FILE *file;
     t_note("files");
     write_bytes_to(scratch[0], g_src, SIZE);
@@ -174,6 +186,20 @@ static void test_files(void)
     CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], NULL), LMC_OK);
     CHECK(read_bytes_of(scratch[2], g_dst, SIZE) == SIZE && memcmp(g_src, g_dst, SIZE) == 0);
     CHECK(read_bytes_of(scratch[3], g_dst, 1) == SIZE_MAX);
+    /* the bytes that lmc_compress makes, of every dtype */
+    for (i = 0; i < LMC_DTYPE_COUNT; i++) {
+        const enum lmc_dtype dtype = (enum lmc_dtype)i;
+        static uint8_t of_file[sizeof g_enc];
+        CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, SIZE, dtype, NULL), LMC_OK);
+        CHECK_STATUS(lmc_compress_file(scratch[1], scratch[0], dtype, NULL), LMC_OK);
+        CHECK(read_bytes_of(scratch[1], of_file, sizeof of_file) == size &&
+              memcmp(of_file, g_enc, size) == 0);
+    }
+    CHECK_STATUS(lmc_compress_file(scratch[1], scratch[0], LMC_BF16, NULL), LMC_OK);
+    limited.limits.max_total_size = SIZE;
+    CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], &limited), LMC_OK);
+    limited.limits.max_total_size = SIZE - 1;
+    CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], &limited), LMC_ERR_LIMIT);
     /* what fails leaves what was there, and no part */
     size = read_bytes_of(scratch[1], g_enc, sizeof g_enc);
     g_enc[size / 2] ^= 1;
@@ -468,6 +494,7 @@ static void test_copy(void)
     lmc_sink sink;
     lmc_source source;
     t_memory first, second;
+    uint64_t size;
     size_t i;
     int wrong = 1;
     t_note("copy");
@@ -501,7 +528,201 @@ static void test_copy(void)
     lmc_writer_free(writer);
     lmc_reader_free(reader);
     lmc_memory_free(&out);
+    /* three files are not one */
+    CHECK_STATUS(lmc_decompress(g_dst, SIZE, &i, first.data, first.size, NULL),
+                 LMC_ERR_NOT_ONE_FILE);
+    CHECK_STATUS(lmc_decompressed_size(first.data, first.size, &size, NULL, NULL),
+                 LMC_ERR_NOT_ONE_FILE);
+#ifndef __wasi__
+    write_bytes_to(scratch[1], first.data, first.size);
+    CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], NULL), LMC_ERR_NOT_ONE_FILE);
+    CHECK(read_bytes_of(scratch[2], g_dst, 1) == SIZE_MAX);
+    remove(scratch[1]);
+#endif
     free(first.data);
+}
+
+/* -- many names -- */
+
+enum { N_NAMED_FILES = 4, N_NAMED = 5000 };
+
+/* Tensors 0, 1, 2 ... of each file, by names that do not come in order; "only.F" of file F alone.
+ * In the last file there is no number 7. */
+static void name_tensor(char name[16], size_t file, size_t i)
+{
+    if (i == 0) snprintf(name, 16, "only.%d", (int)file);
+    else snprintf(name, 16, "t%05d", (int)(i * 3877 % N_NAMED + (file == 3 && i == 7) * N_NAMED));
+}
+
+static void write_named(lmc_memory *memory)
+{
+    static char names[N_NAMED][16];
+    static lmc_tensor tensors[N_NAMED];
+    static const uint64_t shape = 1;
+    const lmc_sink sink = lmc_memory_sink(memory);
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    size_t f, i;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    for (f = 0; f < N_NAMED_FILES; f++) {
+        static const char *const paths[N_NAMED_FILES] = {"b", "a/c", "a", "ab"};
+        memset(&file, 0, sizeof file);
+        for (i = 0; i < N_NAMED; i++) {
+            name_tensor(names[i], f, i);
+            tensors[i] = t_tensor(names[i], "U8", 1, &shape, i, 1);
+        }
+        file.path = paths[f];
+        file.size = file.n_tensors = N_NAMED;
+        file.tensors = tensors;
+        CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_U8), LMC_OK);
+        CHECK_STATUS(lmc_writer_write(writer, g_src, N_NAMED), LMC_OK);
+        CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+    }
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+}
+
+/* Each of 20,000 tensors by its name, alone and with its file's; whatever allocation fails. */
+static void test_find(void)
+{
+    lmc_reader_options options = LMC_DEFAULTS;
+    lmc_reader *reader = NULL;
+    lmc_memory memory;
+    lmc_source source;
+    const lmc_tensor *found = NULL;
+    size_t f, i, number = 9;
+    long n_failed;
+    char name[16];
+    t_heap heap;
+    t_note("find");
+    memset(&memory, 0, sizeof memory);
+    memset(&heap, 0, sizeof heap);
+    write_named(&memory);
+    source = lmc_memory_source(&memory);
+    heap.fail_at = -1;
+    options.alloc_user = &heap;
+    CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
+    for (n_failed = 0; n_failed < 2; n_failed++) { /* tensors, then files */
+        heap.calls = 0;
+        heap.fail_at = n_failed;
+        CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "only.2", &number, &found),
+                     LMC_ERR_MEMORY);
+    }
+    heap.fail_at = -1;
+    for (f = 0; f < N_NAMED_FILES; f++) {
+        const lmc_file *const file = lmc_reader_get_file(reader, f);
+        CHECK_STATUS(lmc_reader_find_file(reader, file->path, &number), LMC_OK);
+        CHECK(number == f);
+        for (i = 0; i < N_NAMED; i++) {
+            name_tensor(name, f, i);
+            found = NULL;
+            CHECK_STATUS(lmc_reader_find_tensor(reader, file->path, name, &number, &found), LMC_OK);
+            CHECK(number == f && found == &file->tensors[i]);
+            found = NULL;
+            CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, name, &number, &found),
+                         i && !(f == 3 && i == 7) ? LMC_ERR_AMBIGUOUS : LMC_OK);
+            CHECK(number == f && (found == NULL || found == &file->tensors[i]));
+        }
+    }
+    name_tensor(name, 0, 7);
+    CHECK_STATUS(lmc_reader_find_tensor(reader, "ab", name, &number, &found), LMC_ERR_NOT_FOUND);
+    CHECK_STATUS(lmc_reader_find_tensor(reader, "a/", name, &number, &found), LMC_ERR_NOT_FOUND);
+    CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "t", &number, &found), LMC_ERR_NOT_FOUND);
+    CHECK_STATUS(lmc_reader_find_tensor(reader, NULL, "u", &number, &found), LMC_ERR_NOT_FOUND);
+    CHECK_STATUS(lmc_reader_find_file(reader, "", &number), LMC_ERR_NOT_FOUND);
+    CHECK_STATUS(lmc_reader_find_file(reader, "c", &number), LMC_ERR_NOT_FOUND);
+    lmc_reader_free(reader);
+    CHECK(heap.live == 0 && heap.wrong_size == 0);
+    lmc_memory_free(&memory);
+}
+
+/* -- what a writer refuses, that a reader would -- */
+
+static enum lmc_status write_with_limit(lmc_memory *out, uint64_t max_index_size)
+{
+    lmc_writer_options options = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(out);
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = SIZE;
+    options.max_index_size = max_index_size;
+    status = lmc_writer_open(&writer, &sink, &options);
+    if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_write(writer, g_src, SIZE);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_add_metadata(writer, "key", "value", 5);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
+}
+
+/* Of every limit: the writer refuses, or a reader and a restorer with that limit do not. */
+static void test_index_limit(void)
+{
+    lmc_reader_options options = LMC_DEFAULTS;
+    lmc_restore_options restore = LMC_DEFAULTS;
+    uint64_t limit, first = 0;
+    t_note("index limit");
+    for (limit = 1; limit < 600; limit++) {
+        lmc_memory memory;
+        lmc_reader *reader = NULL;
+        lmc_source source;
+        lmc_stream stream;
+        enum lmc_status status;
+        memset(&memory, 0, sizeof memory);
+        status = write_with_limit(&memory, limit);
+        if (status == LMC_OK) {
+            first = first ? first : limit;
+            source = lmc_memory_source(&memory);
+            stream = lmc_memory_stream(&memory);
+            options.limits.max_index_size = restore.limits.max_index_size = limit;
+            CHECK_STATUS(lmc_snapshot_restore(&stream, &restore, NULL), LMC_OK);
+            CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
+            lmc_reader_free(reader);
+            options.limits.max_index_size = first - 1; /* and not sooner than it must */
+            CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);
+        } else CHECK_STATUS(status, first ? LMC_OK : LMC_ERR_LIMIT);
+        lmc_memory_free(&memory);
+    }
+    CHECK(first > 1);
+}
+
+/* Keys with "lmc.": only those that mean something. */
+static void test_keys(void)
+{
+    static const struct {
+        const char *key;
+        enum lmc_status status;
+    } keys[] = {{"lmc.base", LMC_OK},
+                {"lmc.writer", LMC_OK},
+                {"lmc.created", LMC_OK},
+                {"lmc.source", LMC_OK},
+                {"lmc.options", LMC_OK},
+                {"lmc.policy", LMC_OK},
+                {"lmc", LMC_OK},
+                {"lmcx", LMC_OK},
+                {"LMC.x", LMC_OK},
+                {"xlmc.x", LMC_OK},
+                {"lmc.", LMC_ERR_ARGUMENT},
+                {"lmc.bas", LMC_ERR_ARGUMENT},
+                {"lmc.bases", LMC_ERR_ARGUMENT},
+                {"lmc.future", LMC_ERR_ARGUMENT}};
+    size_t i;
+    for (i = 0; i < sizeof keys / sizeof *keys; i++) {
+        lmc_memory memory;
+        lmc_sink sink;
+        lmc_writer *writer = NULL;
+        t_note("key %s", keys[i].key);
+        memset(&memory, 0, sizeof memory);
+        sink = lmc_memory_sink(&memory);
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+        CHECK_STATUS(lmc_writer_add_metadata(writer, keys[i].key, "v", 1), keys[i].status);
+        lmc_writer_free(writer);
+        lmc_memory_free(&memory);
+    }
 }
 
 int main(int argc, char **argv)
@@ -521,5 +742,8 @@ int main(int argc, char **argv)
     test_arrays();
     test_progress();
     test_copy();
+    test_find();
+    test_index_limit();
+    test_keys();
     return t_end();
 }

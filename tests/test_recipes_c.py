@@ -28,7 +28,7 @@ class Recipes(unittest.TestCase):
                 library = os.path.join(directory, "lmc.o")
                 with open(os.path.join(directory, "lmc.c"), "w", encoding="utf-8") as f:
                     f.write('#define LMC_IMPLEMENTATION\n#include "lmc.h"\n')
-                subprocess.run([compiler, "-std=c99", "-O1", "-DLMC_PTHREADS", "-D_DEFAULT_SOURCE", *WARNINGS, "-c", "lmc.c", "-o", library], cwd=directory, check=True)
+                subprocess.run([compiler, "-std=c99", "-O1", "-DLMC_PTHREADS", "-DLMC_POSIX", "-D_DEFAULT_SOURCE", *WARNINGS, "-c", "lmc.c", "-o", library], cwd=directory, check=True)
                 for name, text in texts.items():
                     with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
                         f.write(text)
@@ -37,7 +37,7 @@ class Recipes(unittest.TestCase):
                     builds = [[compiler, "-std=c99"], [plus, "-std=c++11", "-x", "c++"]]
                     for build in builds:
                         with self.subTest(name=name, build=build):
-                            subprocess.run([*build, "-O1", "-DLMC_PTHREADS", *WARNINGS, name, *(["-x", "none"] if "c++" in build else []), library, "-o", program, "-pthread", "-lm"], cwd=directory, check=True)
+                            subprocess.run([*build, "-O1", "-DLMC_PTHREADS", "-DLMC_POSIX", *WARNINGS, name, *(["-x", "none"] if "c++" in build else []), library, "-o", program, "-pthread", "-lm"], cwd=directory, check=True)
                             run = subprocess.run([program], cwd=directory, capture_output=True, text=True)
                             self.assertEqual((run.returncode, run.stderr), (0, ""), name)
 

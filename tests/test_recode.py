@@ -341,7 +341,7 @@ class Rebase(Chain):
 
         def describe(path):
             o = self.listing(path)
-            o["metadata"].pop("lmc.base", None)
+            o["metadata"] = {k: v for k, v in o["metadata"].items() if not k.startswith("lmc.")}
             for file in o["files"]:
                 for part in [file] + file["tensors"]:
                     del part["packed_size"]
@@ -349,8 +349,11 @@ class Rebase(Chain):
         for v in manifest["valid"]:
             path = os.path.join(vectors, "valid", v["name"] + ".lmc")
             bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
-            self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc")
+            process = self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc", says="")
             self.assertEqual(describe("x.lmc"), describe(path))
+            left_out = {k for k in self.listing(path)["metadata"] if k.startswith("lmc.")} - {"lmc.base", "lmc.policy", "lmc.source"}
+            self.assertEqual(left_out, set(re.findall(r"its metadata '(.*?)' tells of the old file", process.stderr.decode())))
+            self.assertFalse(left_out & set(self.listing("x.lmc")["metadata"]))
             self.lmc("verify", "x.lmc")
             self.lmc("verify", path, *bases)
             os.unlink(self.path("x.lmc"))

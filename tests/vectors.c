@@ -240,7 +240,7 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
 
 static void one(const char *path)
 {
-    static t_seen seen;
+    static t_seen seen, again;
     t_memory in = load(path);
     lmc_stream stream;
     lmc_source source;
@@ -266,10 +266,23 @@ static void one(const char *path)
     status = lmc_snapshot_restore(&stream, &options, id);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
     hex("identity", id, 32);
+    in.at = 0; /* again, with what need not be checked */
+    options.check_hashes = 1;
+    options.user = &again;
+    status = lmc_snapshot_restore(&stream, &options, NULL);
+    printf(", \"checked\": \"%s\"", lmc_status_name(status));
     source.read_at = t_read_at;
     source.size = in.size;
     status = lmc_reader_open(&reader, &source, &reader_options);
-    if (status == LMC_OK) status = show(reader, &seen);
+    if (status == LMC_OK) {
+        const lmc_file *const file = lmc_reader_get_file(reader, 0);
+        uint8_t hash[32] = {0};
+        const enum lmc_status found =
+            lmc_reader_read_content_hash(reader, 0, file->n_tensors ? file->tensors : NULL, hash);
+        printf(", \"hashed\": \"%s\", ", lmc_status_name(found));
+        hex("hash", hash, 32);
+        status = show(reader, &seen);
+    }
     printf(", \"read\": \"%s\"}\n", lmc_status_name(status));
     lmc_reader_free(reader);
 }

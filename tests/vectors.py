@@ -23,6 +23,11 @@ BY_INDEX = {"section_largest_missing": "LMC_ERR_CORRUPT", "entry_copy_path": "LM
             "identity_tensor_as_file": "LMC_OK"}
 
 
+# Vectors with hashes, which all have the same file in front; the hash of its first tensor.
+HASHED = ("hash", "hash_and_other", "hash_after_other", "hash_empty", "hash_first", "hash_not_last")
+FIRST_HASH = "6c0ffede4a0929305e0793c449f439f8d3d5a634a252885bb7bea3c87aa957b0"
+
+
 def check(condition, what):
     global passed, failed
     if condition:
@@ -41,6 +46,12 @@ def check_valid(want, got):
     name = want["name"]
     check(got["restore"] == "LMC_OK", "%s: restore: %s" % (name, got["restore"]))
     check(got["read"] == "LMC_OK", "%s: read: %s" % (name, got["read"]))
+    check(got["checked"] in ["LMC_ERR_" + status for status in want.get("or", ())] or ("or" not in want and got["checked"] == "LMC_OK"),
+        "%s: with hashes: %s" % (name, got["checked"]))
+    if name in HASHED:
+        check(got["hashed"] == "LMC_OK" and got["hash"] == FIRST_HASH, "%s: the first hash: %s %s" % (name, got["hashed"], got["hash"]))
+    elif "or" not in want:
+        check(got["hashed"] == "LMC_ERR_NOT_FOUND", "%s: hashes: %s" % (name, got["hashed"]))
     if got["read"] != "LMC_OK":
         return
     check(got["identity"] == got["index_identity"] == want["identity"], name + ": identity")

@@ -138,7 +138,7 @@ static void print_archive(const struct archive *a, const struct common *o)
     printf("\n  identity %s\n", identity);
     if (o->verbosity >= 2) {
         printf("  format   %d.%u, for decoders of level %u (%s) and above\n", LMC_FORMAT_MAJOR,
-               info.format_minor, info.level, name_conformance(info.level));
+               info.format_minor, info.conformance_level, name_conformance(info.conformance_level));
     }
     if (info.has_base) {
         char *name = copy_metadata(a, BASE_KEY);
@@ -240,7 +240,7 @@ static void print_json(const struct archive *a)
     set_json_number(object, "chain_depth", info.chain_depth);
     snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
     set_json_text(object, "format", format);
-    set_json_number(object, "level", info.level);
+    set_json_number(object, "level", info.conformance_level);
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n_lossy);

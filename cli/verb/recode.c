@@ -10,6 +10,7 @@
 #include "../choose/members.h"
 #include "../choose/policy.h"
 #include "../choose/quantise.h"
+#include "../choose/record.h"
 #include "../choose/twins.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
@@ -133,6 +134,14 @@ static void attach_quantizers(struct members *m)
         }
 }
 
+/* Keys of the format (spec 10.2) tell of the old file, or what a newer lmc meant by them, but for
+ * these: what the tensors have lost by which rules, and where they came from. */
+static int is_kept(const char *key)
+{
+    return strncmp(key, "lmc.", 4) != 0 || strcmp(key, POLICY_KEY) == 0 ||
+           strcmp(key, "lmc.source") == 0;
+}
+
 static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     const char *key;
@@ -142,7 +151,9 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     for (size_t i = 0;
          status == LMC_OK && lmc_reader_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK;
          i++)
-        if (strcmp(key, BASE_KEY) != 0) status = lmc_writer_add_metadata(writer, key, value, size);
+        if (is_kept(key)) status = lmc_writer_add_metadata(writer, key, value, size);
+        else if (strcmp(key, BASE_KEY) != 0)
+            say(a->name, "its metadata '%s' tells of the old file, and is left out", key);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 

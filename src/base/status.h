@@ -27,12 +27,12 @@ static const struct {
      "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
      "lmc.h"},
     {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: lmc_block_bound, lmc_tensor_bound and lmc_block_parse "
-     "tell what is enough"},
+     "the output buffer is too small: the function's bound tells what is enough "
+     "(lmc_compress_bound, "
+     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
     {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
      "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is "
-     "enough"},
+     "is enough"},
     {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
     {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
     {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
@@ -48,6 +48,10 @@ static const struct {
      "several files have a tensor of that name: name the file, too"},
     {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
     {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
+    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
+     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
+     "by "
+     "lmc_snapshot_restore or lmc_reader_open"},
     {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
     {LMC_ERR_VERSION, "LMC_ERR_VERSION",
      "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},

@@ -122,7 +122,7 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
     memcpy(info->base_identity, header + LMC__BASE_IDENTITY_AT, LMC_IDENTITY_SIZE);
     info->chain_depth = lmc__load32(header + LMC__CHAIN_DEPTH_AT);
     info->has_base = lmc__has_base(header);
-    info->level = lmc__level_of(lmc__get_features(header));
+    info->conformance_level = lmc__level_of(lmc__get_features(header));
     info->format_minor = header[9];
     return LMC_OK;
 }

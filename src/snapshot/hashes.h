@@ -118,15 +118,13 @@ static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *
 }
 #endif
 
-/* The body has those hashes, of items that were numbered and sorted; or others, which nobody here
- * knows. */
+/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
 static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
                                          const lmc__hasher *h)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
     const size_t n = items->size / sizeof *item;
     size_t i;
-    if (!lmc__is_hash_body(body->data, body->size)) return LMC_OK;
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
     for (i = 0; i < n; i++)
         LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,

@@ -52,6 +52,12 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
+/* The body of a section of hashes. */
+typedef struct lmc__hash_section {
+    uint64_t at, size;
+    uint32_t crc;
+} lmc__hash_section;
+
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
@@ -67,9 +73,8 @@ typedef struct lmc__tables {
     lmc__buffer metadata;
     size_t n_metadata;
     uint8_t identity[LMC_IDENTITY_SIZE];
-    /* the body of the section of hashes; size 0: there is none */
-    uint64_t hashes_at, hashes_size;
-    uint32_t hashes_crc;
+    /* lmc__hash_section: of whatever algorithm */
+    lmc__buffer hash_sections;
 } lmc__tables;
 
 /* Rows of the tables, valid until more are added. */
@@ -99,6 +104,7 @@ static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *all
     visit(&t->block_at, alloc_user);
     visit(&t->keys, alloc_user);
     visit(&t->metadata, alloc_user);
+    visit(&t->hash_sections, alloc_user);
 }
 
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
@@ -231,9 +237,11 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
         x->n_ancillary++;
         x->p = body;
         if (lmc__is_kind(&section, "hash")) {
-            x->t->hashes_at = x->offset - section.size;
-            x->t->hashes_size = section.size;
-            x->t->hashes_crc = section.body_crc;
+            lmc__hash_section hashes;
+            hashes.at = x->offset - section.size;
+            hashes.size = section.size;
+            hashes.crc = section.body_crc;
+            LMC__TRY(lmc__append(&x->t->hash_sections, &hashes, sizeof hashes));
         }
     } else {
         LMC__CHECK(!lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT);

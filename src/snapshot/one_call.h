@@ -40,42 +40,21 @@ LMC_API size_t lmc_compress_bound(size_t size)
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of that one file, whose bytes are at src or, where stream is not NULL, come from
- * there. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, const lmc_file *file,
+/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
+ * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+ * a reader can tell the dtype. */
+static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                            enum lmc_dtype dtype, const void *src,
                                            const lmc_stream *stream,
                                            const lmc_compress_options *options)
 {
+    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
     lmc_writer *writer = NULL;
-    enum lmc_status status;
-    memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
-    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
-    status = lmc_writer_begin_file(writer, file, dtype);
-    if (status == LMC_OK)
-        status = stream ? lmc_writer_write_stream(writer, stream)
-                        : lmc_writer_write(writer, src, (size_t)file->size);
-    if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_OK) status = lmc_writer_finish(writer);
-    lmc_writer_free(writer);
-    return status;
-}
-
-/* One nameless file, which is one nameless tensor where its elements are whole bytes of a known
- * kind: so a reader can tell the dtype. */
-static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, size_t size,
-                                        enum lmc_dtype dtype, const lmc_compress_options *options)
-{
-    const unsigned bits = lmc_dtype_bits(dtype);
     lmc_tensor tensor;
     lmc_file file;
     uint64_t shape;
+    enum lmc_status status;
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
@@ -90,7 +69,21 @@ static enum lmc_status lmc__compress_to(const lmc_sink *sink, const void *src, s
         file.n_tensors = 1;
         file.tensors = &tensor;
     }
-    return lmc__write_one_file(sink, &file, dtype, src, NULL, options);
+    memset(&writer_options, 0, sizeof writer_options);
+    if (options) {
+        writer_options.parallel = options->parallel;
+        writer_options.level = options->level;
+        writer_options.alloc_user = options->alloc_user;
+    }
+    LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
+    status = lmc_writer_begin_file(writer, &file, dtype);
+    if (status == LMC_OK)
+        status = stream ? lmc_writer_write_stream(writer, stream)
+                        : lmc_writer_write(writer, src, (size_t)size);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
 }
 
 LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
@@ -107,7 +100,7 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__compress_to(&sink, src, size, dtype, options);
+    status = lmc__write_one_file(&sink, size, dtype, src, NULL, options);
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -124,6 +117,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     memset(&reader_options, 0, sizeof reader_options);
     if (options) {
         reader_options.parallel = options->parallel;
+        reader_options.limits = options->limits;
         reader_options.alloc_user = options->alloc_user;
     }
     memset(memory, 0, sizeof *memory);
@@ -134,17 +128,18 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     *file = lmc_reader_get_file(*reader, 0);
     if (!lmc_reader_get_file(*reader, 1) && (*file)->kind == LMC_FILE_REGULAR) return LMC_OK;
     lmc_reader_free(*reader);
-    return LMC_ERR_UNSUPPORTED;
+    return LMC_ERR_NOT_ONE_FILE;
 }
 
 LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype)
+                                              enum lmc_dtype *dtype,
+                                              const lmc_compress_options *options)
 {
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, NULL));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
@@ -204,7 +199,6 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
-    lmc_file file;
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
@@ -217,10 +211,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        memset(&file, 0, sizeof file);
-        file.path = "";
-        file.size = source.size;
-        status = lmc__write_one_file(&sink, &file, dtype, NULL, &stream, options);
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, options);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -232,7 +223,7 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
     (void)user;
-    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_UNSUPPORTED;
+    return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
 LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
@@ -249,6 +240,7 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
     memset(&restore_options, 0, sizeof restore_options);
     if (options) {
         restore_options.parallel = options->parallel;
+        restore_options.limits = options->limits;
         restore_options.alloc_user = options->alloc_user;
     }
     lmc__init_buffer(&name, restore_options.alloc_user);

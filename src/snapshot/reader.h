@@ -69,6 +69,8 @@ struct lmc_reader {
     uint64_t window_start;
     /* of all items, in the order of the files, once they were asked for */
     lmc__buffer hashes;
+    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
     /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
      * the first may be needed */
     lmc__buffer base[2];
@@ -102,6 +104,8 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     visit(&r->window, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
+    visit(&r->names, alloc_user);
+    visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
     visit(&r->base[1], alloc_user);
 }
@@ -257,7 +261,7 @@ LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_in
     memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
     info->chain_depth = r->chain_depth;
     info->has_base = r->chain_depth != 0;
-    info->level = lmc__level_of(r->features);
+    info->conformance_level = lmc__level_of(r->features);
     info->format_minor = r->format_minor;
     return LMC_OK;
 }
@@ -267,42 +271,27 @@ LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
 }
 
-/* Linear in the number of files. */
-LMC_API enum lmc_status lmc_reader_find_file(const lmc_reader *r, const char *path,
-                                             size_t *file_number)
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
 {
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_BODY_SIZE];
     size_t i;
-    if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.listing.n_files; i++)
-        if (strcmp(path, lmc__file_at(r, i)->file.path) == 0) {
-            *file_number = i;
-            return LMC_OK;
-        }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* Linear in the number of tensors. */
-LMC_API enum lmc_status lmc_reader_find_tensor(const lmc_reader *r, const char *path,
-                                               const char *name, size_t *file_number,
-                                               const lmc_tensor **tensor)
-{
-    const lmc_tensor *found = NULL;
-    size_t i, j, where = 0;
-    if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    for (i = 0; i < r->tables.listing.n_files; i++) {
-        const lmc_file *f = &lmc__file_at(r, i)->file;
-        if (path && strcmp(path, f->path) != 0) continue;
-        for (j = 0; j < f->n_tensors; j++) {
-            if (strcmp(name, f->tensors[j].name) != 0) continue;
-            if (found) return LMC_ERR_AMBIGUOUS;
-            found = &f->tensors[j];
-            where = i;
-        }
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
     }
-    if (!found) return LMC_ERR_NOT_FOUND;
-    *file_number = where;
-    *tensor = found;
-    return LMC_OK;
+    return LMC_ERR_NOT_FOUND;
 }
 
 /* All hashes of the snapshot, sorted back into the order of the files. */
@@ -312,13 +301,7 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *bo
     const lmc__tables *const t = &r->tables;
     const lmc__item *item;
     size_t i, n;
-    if (t->hashes_size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-    LMC__CHECK(t->hashes_size != 0, LMC_ERR_NOT_FOUND);
-    LMC__TRY(lmc__append(body, NULL, (size_t)t->hashes_size));
-    LMC__TRY(lmc__read_at(r, t->hashes_at, body->data, body->size));
-    LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == t->hashes_crc,
-               LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__is_hash_body(body->data, body->size), LMC_ERR_NOT_FOUND);
+    LMC__TRY(lmc__read_hash_body(r, body));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__number_items(items);
     item = (const lmc__item *)(const void *)items->data;

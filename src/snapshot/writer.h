@@ -121,7 +121,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     lmc__init_listing(&w->plan.listing, options->alloc_user);
     lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
     lmc__init_buffer(&w->quantizers, options->alloc_user);
-    w->index.limit = UINT64_MAX;
+    w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
@@ -211,6 +211,18 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
+/* Of keys that start with "lmc.", those that have no meaning yet (spec 10.2): what a program of
+ * today wrote there a later one would take for something else. */
+static int lmc__is_reserved_key(const char *key)
+{
+    static const char *const known[] = {"base", "writer", "created", "source", "options", "policy"};
+    size_t i;
+    if (strncmp(key, "lmc.", 4) != 0) return 0;
+    for (i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(key + 4, known[i]) == 0) return 0;
+    return 1;
+}
+
 /* Keeps an entry, encoded as in the index (spec 10), until the end: keys may come in any order.
  *
  *     | u32 size of key | u32 size of value | key | value |
@@ -222,7 +234,8 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     size_t key_size;
     if (!key || (!value && size) || w->is_finished) return LMC_ERR_ARGUMENT;
     key_size = strlen(key);
-    if (key_size < 1 || key_size > LMC__MAX_STRING) return LMC_ERR_ARGUMENT;
+    if (key_size < 1 || key_size > LMC__MAX_STRING || lmc__is_reserved_key(key))
+        return LMC_ERR_ARGUMENT;
     if (size > LMC__MAX_VALUE_SIZE || w->n_metadata == UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__append32(&w->metadata, (uint32_t)key_size));
     LMC__TRY(lmc__append32(&w->metadata, (uint32_t)size));
@@ -302,7 +315,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     memcpy(counts.identity, w->identity, LMC_IDENTITY_SIZE);
     lmc__put_index_head(head, &counts);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
-    if (body_size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
+        return LMC_ERR_LIMIT;
     lmc__put_section_header(section, "INDX", 0, head, sizeof head,
                             k); /* the head's CRC, to be continued */
     lmc__store64(section + 8, body_size);

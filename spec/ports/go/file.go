@@ -213,7 +213,8 @@ func (d *decoder) tensorEntry(c *cursor, f *file, end uint64) (t tensor) {
 	must(t.size <= f.size-t.off, "CORRUPT", "the tensor %q goes beyond its file", t.name)
 	if form&4 != 0 {
 		p := c.take(6)
-		must(p[0] != 0 && p[1] >= 1 && p[1] <= 3, "CORRUPT", "the loss of a tensor has a bad Generation or Measure")
+		must(p[0] != 0 && p[1] != 0, "CORRUPT", "the loss of a tensor has Generation or Measure 0")
+		must(p[1] <= 3, "UNSUPPORTED", "the loss of a tensor has an unknown Measure")
 	}
 	return t
 }

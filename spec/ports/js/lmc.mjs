@@ -572,7 +572,8 @@ function readTensorEntry(body, file, before, endBefore) {
         tensor.generation = body.u8();
         const measure = body.u8();
         tensor.error = body.u32();
-        corruptIf(tensor.generation === 0 || measure === 0 || measure > 3, "Generation or Measure of a tensor");
+        corruptIf(tensor.generation === 0 || measure === 0, "Generation or Measure of a tensor is 0");
+        unsupportedIf(measure >= MEASURES.length, "Measure of a tensor");
         tensor.measure = MEASURES[measure];
     }
     return tensor;
@@ -1698,14 +1699,16 @@ function checkContent(snapshot) {
     }
     snapshot.items = itemsOf(snapshot.files);
     corruptIf(!sameBytes(identityOfItems(snapshot.items), snapshot.identity), "Snapshot_Identity");
-    for (const section of snapshot.sections) if (section.kind === "hash") checkHashes(section, snapshot);
+    checkHashes(snapshot);
 }
 
-/** Section 9.5: SHA-256 of all items. */
-function checkHashes(section, { sections, items }) {
-    corruptIf(section !== sections[sections.length - 1], "a hash section that is not directly before the index");
-    const { body } = section;
-    if (body.u8() !== 1 || body.view(7).some(byte => byte !== 0)) return; // another algorithm
+/** Section 9.5: SHA-256 of all items. Hashes of other algorithms are passed over. */
+function checkHashes({ sections, items }) {
+    const bodies = sections.filter(section => section.kind === "hash" && section.body.left >= 8).map(section => section.body)
+        .filter(body => body.view(8).every((byte, i) => byte === (i === 0 ? 1 : 0)));
+    corruptIf(bodies.length > 1, "two hash sections of SHA-256");
+    if (bodies.length === 0) return;
+    const [body] = bodies;
     for (const item of items) corruptIf(!sameBytes(body.view(32), sha256(item.data)), "the hash of an item");
     body.mustBeAtEnd("Body_Size of a hash section");
 }

@@ -314,7 +314,8 @@ fn read_tensor(input: &mut Reader<'_>, before: &[Tensor], end: u64) -> Result<Te
     let mut loss = Loss::default();
     if has_loss {
         loss = Loss { generation: input.u8()?, measure: input.u8()?, error: input.u32()? };
-        check(loss.generation != 0 && (1..=3).contains(&loss.measure), "Generation or Measure of a tensor")?;
+        check(loss.generation != 0 && loss.measure != 0, "Generation or Measure of a tensor is 0")?;
+        ensure(loss.measure <= 3, Status::Unsupported, "Measure of a tensor")?;
     }
     Ok(Tensor { name, dtype, shape, offset, size, loss, identity: [0; 32] })
 }

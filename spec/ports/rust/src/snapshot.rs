@@ -349,15 +349,14 @@ impl<'a> Iterator for Parts<'a> {
 
 /// Section 9.5: a "hash" section, if there is one, has the SHA-256 of every item.
 fn check_hashes(sections: &[PlacedSection<'_>], snapshot: &Snapshot) -> Result<()> {
-    for (i, (section, content)) in sections.iter().enumerate() {
-        if !matches!(content, Content::Ancillary(kind) if kind == b"hash") {
-            continue;
-        }
-        check(i + 1 == sections.len(), "a hash section that does not stand directly before the index")?;
-        let mut body = Reader::of_part(section.body, "the body of a hash section ends early");
-        if body.u8()? != 1 || body.array()? != [0; 7] {
+    let mut is_checked = false;
+    for (section, content) in sections {
+        if !matches!(content, Content::Ancillary(kind) if kind == b"hash") || !section.body.starts_with(&[1, 0, 0, 0, 0, 0, 0, 0]) {
             continue; // another algorithm
         }
+        check(!is_checked, "two hash sections of SHA-256")?;
+        is_checked = true;
+        let mut body = Reader::of_part(&section.body[8..], "the body of a hash section ends early");
         for item in snapshot.items() {
             check(body.array()? == sha256(snapshot.bytes_of(&item)), "the hash of an item")?;
         }

@@ -329,7 +329,8 @@ fn file_bodies() {
     assert_eq!(tensor(&[0, 0, 0, 0, 0, 1, 5, 50]), corrupt); // Dtype_Size
     assert_eq!(tensor(&[4, 0, 0, 2, 0, 1, 3, 0, 0, 0, 0]), None);
     assert_eq!(tensor(&[4, 0, 0, 2, 0, 0, 3, 0, 0, 0, 0]), corrupt); // Generation
-    assert_eq!(tensor(&[4, 0, 0, 2, 0, 1, 4, 0, 0, 0, 0]), corrupt); // Measure
+    assert_eq!(tensor(&[4, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0]), corrupt); // Measure
+    assert_eq!(tensor(&[4, 0, 0, 2, 0, 1, 4, 0, 0, 0, 0]), Some(Status::Unsupported));
 
     // a name twice in a file, and in two
     let two = [&[1, 0, 0, 1, b'a', 100, 2][..], &[0, 0, 1, b'w', 2, 0], &[1, 1, 0, 1, 0]].concat();
