@@ -1,5 +1,5 @@
-/* containers.h - the command's parsers of files with tensors, with what is private in them, and what
- * all of them promise */
+/* containers.h - the command's parsers of files with tensors, with what is private in them, and
+ * what all of them promise */
 #ifndef FUZZ_CONTAINERS_H
 #define FUZZ_CONTAINERS_H
 

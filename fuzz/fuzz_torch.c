@@ -150,8 +150,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (way == 2) parse(in.data, in.size, "__0_0.distcp", NULL);
     if (way == 3) {
         const size_t metadata_size = (size_t)fuzz_draw(&in, 2);
-        parse_with_metadata(in.data, in.size,
-                            metadata_size < in.size ? metadata_size : in.size);
+        parse_with_metadata(in.data, in.size, metadata_size < in.size ? metadata_size : in.size);
     }
     FUZZ_END();
     return 0;

@@ -34,7 +34,8 @@ static int describe_rows(struct rows *r, const lmc_tensor *t, const char *path)
 
 static int compare_stems_of_rows(const struct rows *x, const struct rows *y)
 {
-    const int order = memcmp(x->tensor->name, y->tensor->name, x->size < y->size ? x->size : y->size);
+    const int order =
+        memcmp(x->tensor->name, y->tensor->name, x->size < y->size ? x->size : y->size);
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
@@ -77,7 +78,8 @@ static struct all_rows list_rows(const lmc_base *base)
     return all;
 }
 
-/* The first of the base that may have rows behind r->begin: the last that begins there or before. */
+/* The first of the base that may have rows behind r->begin: the last that begins there or before.
+ */
 static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
 {
     size_t low = 0, high = all->n;
@@ -125,7 +127,8 @@ static void cut_rows(struct parts *p, const struct all_rows *all, const struct r
         const uint64_t end = b->end < r->end ? b->end : r->end;
         if (!is_same_tensor(b, r) || end <= at) continue;
         if (b->begin >= r->end) break;
-        if (b->begin == r->begin && b->end == r->end && strcmp(b->tensor->name, r->tensor->name) == 0)
+        if (b->begin == r->begin && b->end == r->end &&
+            strcmp(b->tensor->name, r->tensor->name) == 0)
             break; /* found by its name */
         if (b->begin > at) {
             add_part(p, NULL, 0, (b->begin - at) * r->bytes);

@@ -119,7 +119,7 @@ static enum container_result add_record(struct builder *b, const struct zip_memb
 static enum container_result add_torch_view(struct builder *b, const struct archive_of_torch *a,
                                             const struct torch_view *view)
 {
-    const uint64_t *const shape = a->views.shapes + view->shape;
+    const uint64_t *const shape = view->rank ? a->views.shapes + view->shape : NULL;
     const char *const path = a->views.names + view->name;
     const size_t name = b->names_size;
     char part[LMC_MAX_RANK * 44];
