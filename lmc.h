@@ -54,9 +54,9 @@
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
- *              index_entries hashes origin writer_plan writer_blocks writer restore index reader
- *              find in_place requantise salvage salvage_walk salvage_place salvage_read open
- *              identify memory stdio copy one_call arrays
+ *              index_entries hashes origin writer_plan writer_blocks writer restore index work
+ *              reader find in_place requantise salvage salvage_walk salvage_place salvage_read
+ *              open identify memory stdio copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -774,6 +774,7 @@ typedef struct lmc_restore_options {
                          they differ */
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
+    int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -1182,7 +1183,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
-                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else
@@ -1703,6 +1704,13 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
+ * was predicted, `width` bytes each, one behind another. */
+typedef struct lmc__changed {
+    uint32_t *place;
+    uint8_t *now, *before;
+} lmc__changed;
+
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
  * first. */
@@ -1784,12 +1792,12 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                           unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
+                           const lmc__changed *changed, size_t most, const uint8_t *src,
+                           const uint8_t *base, size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
-                         const uint32_t *changed, size_t n_changed);
+                         const lmc__changed *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -2178,6 +2186,11 @@ static const uint8_t lmc__behind[24] =
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
+
+/* Of a square of eight rows of eight bytes, column by column. */
+static const uint8_t lmc__columns[64] =
+    {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
+    20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
 /* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
  * lower halves' bytes in turn, of the upper halves' bytes in turn. */
@@ -3544,6 +3557,27 @@ LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
     return _mm256_cmpeq_epi8(
         _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+}
+
+/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
+ * first 32 of them, and spread_high, of the others: as spread_bits. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+{
+    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
+                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
@@ -5422,7 +5456,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
  * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
  * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512 (Zen 4), 15, 12, 4 with AVX2 (Zen 3).
+ * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -5559,13 +5593,12 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b.
  *
  * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
-LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
-                                              __m256i l, __m256i r, int left_list, int right_list)
+LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
+                                                const uint8_t *b, __m256i l, __m256i r,
+                                                int left_list, int right_list)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m256i one = lmc__spread_bits_avx2(m);
-    const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF); /* ones in the first half */
     __m256i sum = one;
     if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
     if (left_list)
@@ -5575,9 +5608,37 @@ LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, cons
                                 _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
+LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
+                                              __m256i l, __m256i r, int left_list, int right_list)
+{
+    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
+                                  b, l, r, left_list, right_list);
+}
+
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
+ * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
+ * are the ones before elements 16, 32 and 48. Returns the number of all. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
+                                          int right_list)
+{
+    const uint64_t m = lmc__load64(mask);
+    const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
+                 c3 = (size_t)_mm_popcnt_u64(m << 16);
+    const __m256i bits = lmc__load_bits_avx2(mask);
+    out[0] =
+        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
+    if (left_list) a += 32 - c2;
+    if (right_list) b += c2;
+    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
+                                    right_list);
+    return (size_t)_mm_popcnt_u64(m);
+}
 
 /* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
- * only chain from step to step, a load, a popcount and an addition that do not wait for vectors. */
+ * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
+ * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
+ * steps of 64, which count, move and test half as often. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int left_list,
                                            int right_list)
@@ -5585,12 +5646,21 @@ LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, si
     const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
     size_t i;
-    for (i = 0; i + 32 <= n; i += 32) {
+    for (i = 0; i + 64 <= n; i += 64) {
+        __m256i out[2];
+        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        lmc__store_avx2(dst + i, out[0]);
+        lmc__store_avx2(dst + i + 32, out[1]);
+        if (left_list) a += 64 - ones;
+        if (right_list) b += ones;
+    }
+    if (i + 32 <= n) {
         const uint32_t m = lmc__load32(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
         lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
         if (left_list) a += 32 - ones;
         if (right_list) b += ones;
+        i += 32;
     }
     if (i < n)
         lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
@@ -5749,21 +5819,36 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
 
 #if LMC__AVX2_TEXT
 /* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
- * symbols by the low 4 bits of v. For depths 5 and 6 there are up to four rows of 16, and all are
+ * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
  * looked up; bits 4 and 5 of v choose:
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
  *     out          row 0's, then, where row_of is 1, row 1's, and so on
  *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`,
- * which is constant for 2, 3 and 4. load_mask reads exactly: the last plane ends where input may
- * end. */
+ * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
+ * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
+ * one, load_mask reads exactly: the last plane ends where input may end. */
+LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
+{
+    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                                  _mm256_shuffle_epi8(table[t], v), out);
+        }
+    }
+    return out;
+}
+
 LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                                const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m256i three = _mm256_set1_epi8(3);
     __m256i table[4];
     uint8_t padded[64];
     size_t i;
@@ -5771,34 +5856,39 @@ LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
     for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
-    for (i = 0; i < n; i += 32) {
-        const uint8_t *plane = bits;
-        __m256i v = _mm256_setzero_si256(), out;
+    for (i = 0; i + 64 <= n; i += 64) {
+        const uint8_t *plane = bits + i / 8;
+        __m256i v = _mm256_setzero_si256(), w = v;
         LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
         { /* v = 2 v + bit */
-            uint32_t m;
+            __m256i m;
             if (d >= depth) break;
-            m = n - i >= 32 ? lmc__load32(plane + i / 8) : (uint32_t)lmc__load_mask(plane, i, n);
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_bits_avx2(m));
+            m = lmc__load_bits_avx2(plane);
+            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
+            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
         }
-        out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
-        if (depth > 4) {
-            const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), three);
-            LMC__UNROLL for (t = 1; t < 4; t++) out =
-                lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                                _mm256_shuffle_epi8(table[t], v), out);
-        }
-        lmc__store_avx2(dst + i, out);
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
+        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
+    }
+    for (; i < n; i += 32) {
+        __m256i v = _mm256_setzero_si256();
+        for (d = 0; d < depth; d++)
+            v = _mm256_sub_epi8(
+                _mm256_add_epi8(v, v),
+                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
+        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
     }
 }
 
 LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
                                           const uint8_t *symbols, unsigned depth)
 {
-    switch (depth) { /* what is a constant is faster by 5 %, by 15 % for 2 */
+    switch (depth) { /* what is a constant is faster */
     case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
+    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
+    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
     default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
     }
 }
@@ -5901,28 +5991,43 @@ static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsig
  *     plane 1               b          e
  *
  * One movemask and one addition for 32 elements and a plane. */
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
+LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, size_t n,
+                                             unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
     const __m256i low = _mm256_set1_epi8((char)first);
-    const __m128i up = _mm_cvtsi32_si128((int)(8 - depth));
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
-        __m256i v = _mm256_sub_epi8(lmc__load_avx2(src + i), low);
         /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
          * one */
-        v = _mm256_sll_epi16(v, up);
-        for (d = 0; d < depth; d++, v = _mm256_add_epi8(v, v)) {
-            uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
+        __m256i v =
+            _mm256_slli_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), (int)(8 - depth));
+        uint8_t *plane = bits + i / 8;
+        LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
+        {
+            const uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
             uint8_t word[4];
-            if (n - i >= 32) lmc__store32(bits + d * row + i / 8, m);
-            else {
+            if (n - i >= 32) {
+                lmc__store32(plane, m);
+            } else {
                 lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(bits + d * row + i / 8, word, (n - i + 7) / 8);
+                memcpy(plane, word, (n - i + 7) / 8);
             }
         }
+    }
+}
+
+/* A constant depth unrolls the planes: then a step takes half of the time, or less. */
+LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                        unsigned depth)
+{
+    switch (depth) {
+    case 2: lmc__flatten_body_avx2(bits, src, n, first, 2); break;
+    case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
+    case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
+    case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
+    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
     }
 }
 #endif
@@ -6610,6 +6715,25 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
+/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
+ * are fetched meanwhile: lanes hide from the hardware what will be read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
+                                              const uint8_t *next)
+{
+    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    size_t at, i;
+    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
+            lmc__crc_lanes(c, p + at, i);
+            lmc__crc_lanes(c, p + at, i + 1);
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    return ~(uint32_t)c[0];
+}
+
 /* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
  * block. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
@@ -6787,13 +6911,17 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
  * The vectors come to the bytes of lane 0 four times as fast as the checksum, and lanes 1 to 3 are
  * fetched for the vectors by the checksum. After strip / 32 steps each has read all of the strip
  * once: 32 * width bytes a step. Then the lanes are joined to one register, which goes on as lane 0
- * of the next strip. */
+ * of the next strip.
+ *
+ * Four lanes of 2 KiB are too short for the hardware to foresee: at each new strip it would begin
+ * to learn, four times. So each step fetches its own bytes of the next strip, one line for each 64
+ * of them (Zen 4, whole encoder: bf16 takes 0.91, fp32 0.78 of the time). */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
                                                          unsigned width, int rotate, int has_root)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
+    const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     __m256i v[8], split = _mm256_setzero_si256();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
@@ -6811,6 +6939,10 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
     for (i = 0; i + strip <= n; i += strip) {
         const uint8_t *const from = src + i * width;
         for (j = 0; j < strip; j += 32) {
+            const size_t next = (i + strip + j) * width;
+            if (next < size)
+                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
+                    LMC__PREFETCH(src + next + 32 * p);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 lmc__crc_lanes(c, from + j * width / 4, p);
@@ -7109,8 +7241,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
  * is streamed, and its last 32 bytes are stored where they belong.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 32 bytes
- * from where it is, so up to 32 bytes into its slack, LMC__PAD. Streaming stores reach other
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
  * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
@@ -7127,7 +7259,7 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 32 equal bytes that never goes on: how far a
+/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
  * step would go is masked, with no bits for constants, all bits for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
@@ -7137,10 +7269,10 @@ typedef struct lmc__side_cursor {
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
  * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[32])
+                                                      uint8_t constant[64])
 {
     lmc__side_cursor cursor;
-    lmc__store_avx2(constant, lmc__splat_avx2(side.value));
+    memset(constant, side.value, 64);
     cursor.at = side.list ? side.list + used : constant;
     cursor.mask = side.list ? ~(size_t)0 : 0;
     return cursor;
@@ -7170,12 +7302,12 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const __m256i zero = _mm256_setzero_si256();
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
-    uint8_t *from, *to = buffers->strip[0], constant[2][32];
+    uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
-    __m256i v[8];
-    unsigned p;
+    __m256i v[8], top[2];
+    unsigned p, h;
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
@@ -7186,35 +7318,37 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
-        for (j = 0; j < n_strip; j += 32) {
+        for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
              * so the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
-                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 32 * p, streaming.next_size));
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const uint32_t m = lmc__load32(mask + (i + j) / 8);
-                const size_t ones = (size_t)_mm_popcnt_u64(m);
-                v[width - 1] = lmc__merge_step_avx2(m, left.at, right.at, zero, zero, 1, 1);
-                left.at += (32 - ones) & left.mask;
+                const size_t ones =
+                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
-            } else {
-                v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
-            LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            if (rotate)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + at + 32 * p, v[p]);
-            if (j == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
-            lmc__copy_stream_avx2(out, from + head, at, width);
+            LMC__UNROLL for (h = 0; h < 2; h++)
+            {
+                const size_t half = at + 32 * width * h;
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
+                if (width >= 8) lmc__join_step_avx2(v, width, 4);
+                if (width >= 4) lmc__join_step_avx2(v, width, 2);
+                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                if (rotate)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
+                if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+                lmc__copy_stream_avx2(out, from + head, half, width);
+            }
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
@@ -7739,9 +7873,109 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
+/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
+ * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
+ * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
+ * class are brought together.
+ *
+ *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
+ *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
+ *     bit 1       1  0  0     0    0 ...    -->    of        1...
+ *     ...                                          elements
+ *
+ * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
+ * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * faster by it. */
+typedef struct lmc__finder {
+    __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
+    unsigned n_sets;                        /* of eight classes: 1 or 2 */
+} lmc__finder;
+
+/* up_to: masks of the elements of each class *or before*. */
+LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
+                                        int up_to)
+{
+    unsigned set, v, c;
+    finder->n_sets = grouping->n_classes > 8 ? 2 : 1;
+    for (set = 0; set < LMC__MAX_CLASSES / 8; set++)
+        for (v = 0; v < 4; v++) {
+            const __m512i keys =
+                _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(64 * v));
+            __m512i table = lmc__splat_avx512((up_to ? 0xFFFF : 1u) >> 8 * set);
+            for (c = 1; c < grouping->n_classes; c++)
+                table = _mm512_mask_mov_epi8(
+                    table,
+                    _mm512_cmpge_epu8_mask(keys, lmc__splat_avx512(grouping->threshold[c - 1])),
+                    lmc__splat_avx512((up_to ? 0xFFFFu << c : 1u << c) >> 8 * set));
+            finder->table[set][v] = table;
+        }
+}
+
+LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
+{
+    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    const __m512i reversed = _mm512_broadcast_i32x4(
+                      _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
+                  diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
+                  columns = lmc__load_avx512(lmc__columns);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], keys, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], keys, table[3]),
+                  bits = _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(keys), high);
+    return _mm512_permutexvar_epi8(
+        columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
+}
+
+/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
+ * class c, and before[g][c] is how many of the class there are before the group. They are found in
+ * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
+ * and what is made with them would take a hundred cycles, too many for steps to overlap. */
+#define LMC__FOUND_GROUPS 8u
+typedef struct lmc__found {
+    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+} lmc__found;
+
+/* n_of: elements of each class so far; those of the groups are added. */
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
+                                      unsigned set, const uint8_t *base, size_t n_groups,
+                                      unsigned width)
+{
+    const __m512i own[4] = {table[0], table[1], table[2], table[3]};
+    __m512i sum = n_of[set];
+    size_t g;
+    unsigned p;
+    for (g = 0; g < n_groups; g++) {
+        __m512i b[8], m;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(base + 64 * (g * width + p));
+        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+        _mm512_storeu_si512(&found->mask[g][8 * set], m);
+        _mm512_storeu_si512(&found->before[g][8 * set], sum);
+        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
+    }
+    n_of[set] = sum;
+}
+LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
+                                          const lmc__finder *finder, const uint8_t *base,
+                                          size_t n_groups, unsigned width)
+{
+    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
+    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+}
+
+/* n_of, at the end of a loop. */
+LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
+                                         const __m512i n_of[LMC__MAX_CLASSES / 8])
+{
+    uint64_t words[LMC__MAX_CLASSES];
+    unsigned c;
+    _mm512_storeu_si512(words, n_of[0]);
+    _mm512_storeu_si512(words + 8, n_of[1]);
+    for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
+}
+
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
- * and its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. The ones of a word are those of a
+ * group: eight groups' numbers, as bytes of a word, are the tally's. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -7751,14 +7985,17 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m512i sum[8], b[8], keys[LMC__TALLY_GROUPS], highest[LMC__MAX_CLASSES],
-        start = lmc__crc_start(0);
+    size_t i;
+    __m512i sum[8], b[8], up_to[LMC__MAX_CLASSES / 8], start = lmc__crc_start(0);
+    uint64_t in_classes[LMC__MAX_CLASSES];
+    lmc__finder finder;
     uint32_t crc = 0;
-    unsigned v, p, c;
-    lmc__set_highest_avx512(highest, grouping);
+    unsigned v, p, c, set;
+    lmc__set_finder(&finder, grouping, 1);
+    up_to[0] = up_to[1] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
             const size_t at = i + 64 * v;
@@ -7773,20 +8010,28 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
             start = _mm512_setzero_si512(); /* for the first step only */
             keys[v] = lmc__keys_avx512(b, width);
         }
-        for (c = 0; c + 1 < n_classes; c++) {
-            uint64_t groups = 0;
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups |=
-                (uint64_t)_mm_popcnt_u64(_mm512_cmple_epu8_mask(keys[v], highest[c])) << 8 * v;
-            if (tally) lmc__store64(tally + c * row + i / 64, groups);
-            up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-                _mm_sad_epu8(_mm_cvtsi64_si128((long long)groups), _mm_setzero_si128()));
+        groups[0] = groups[1] = _mm512_setzero_si512();
+        for (set = 0; set < finder.n_sets; set++)
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
+                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
+                                                   keys[v], finder.table[set])),
+                                               8 * v));
+        for (set = 0; set < finder.n_sets; set++) {
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            up_to[set] =
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
         }
+        if (tally)
+            for (c = 0; c + 1 < n_classes; c++)
+                lmc__store64(tally + c * row + i / 64, in_classes[c]);
     }
-    up_to[n_classes - 1] = i;
+    lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
+    lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
     /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+    for (c = 0; c < n_classes; c++)
+        counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 
@@ -7831,9 +8076,13 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
  * meaning. The next store to this list begins there and writes over it; the last one's lies in the
  * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * class that has no element in a step, or none at all, is stored to as well. So every class has
+ * lists with slack, even if they are empty. No two lists may share slack, for all are written at
+ * the same time.
+ *
+ * Most residuals are small, so most classes have nothing but zeros in their upper planes, in most
+ * steps: the lists of all planes above the lowest grouped one must hold zeros before, and zeros
+ * need not be stored to them. It is the only branch on the data, and easy to foresee.
  *
  * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
@@ -8174,6 +8423,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
+        uint64_t is_set[8] = {0};       /* of the upper planes' bytes, those that are not zero */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
@@ -8198,6 +8448,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
+        LMC__UNROLL for (p = 1; p < width; p++) if (p > first) is_set[p] =
+            _mm512_test_epi8_mask(v[p], v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -8207,8 +8459,12 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
-                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
+                __m512i x;
                 uint8_t *const to = rows.row[c][p] + next[c];
+                if (p > first) {
+                    if ((is_set[p] & m) == 0) continue;
+                    x = _mm512_maskz_compress_epi8(m, v[p]); /* zeros behind them, as there were */
+                } else x = _mm512_permutexvar_epi8(places, v[p]);
                 if (ones > 32) lmc__store_avx512(to, x);
                 else lmc__store_avx2(to, _mm512_castsi512_si256(x));
             }
@@ -9061,25 +9317,6 @@ LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src,
     }
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
-{
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
-    size_t at, i;
-    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
-        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
-            lmc__crc_lanes(c, p + at, i);
-            lmc__crc_lanes(c, p + at, i + 1);
-        }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
-    }
-    return ~(uint32_t)c[0];
-}
-
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -9169,22 +9406,32 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
 /*
  * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
- * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
- * LMC__PAD bytes more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they
- * are more.
+ * list_changes: the elements of src that differ from those of base, to changed; how many, or
+ * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
+ * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * is coded is made of this list alone: the elements are kept, for later they would have to be
+ * fetched again, one by one, from all over the block.
  *
- * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
+ * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
  * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly. */
+ * as count_classes does. src and base are read exactly.
+ */
 
 #ifndef LMC_NO_ENCODER
+LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t i,
+                                  const uint8_t *src, const uint8_t *base, unsigned width)
+{
+    changed->place[j] = (uint32_t)i;
+    lmc__store_element(changed->now, j, lmc__load_element(src, i, width), width);
+    lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
+}
+
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                                       size_t most, const uint8_t *src, const uint8_t *base,
-                                       size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+                                       const lmc__changed *changed, size_t most, const uint8_t *src,
+                                       const uint8_t *base, size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -9208,7 +9455,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
             while (differ[w]) {
                 const unsigned i = lmc__lowest_bit(differ[w]) / lane;
                 if (n_changed == most) return SIZE_MAX;
-                changed[n_changed++] = (uint32_t)((at + 8 * w) / width + i);
+                lmc__add_changed(changed, n_changed++, (at + 8 * w) / width + i, src, base, width);
                 differ[w] &= ~(element << i * lane);
             }
     }
@@ -9219,25 +9466,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
 
 #if LMC__X86
 /* The elements behind the last whole step, from i on, of which n_changed before have changed. */
-static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, const uint8_t *src,
-                             const uint8_t *base, size_t i, size_t n, unsigned width)
+static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size_t most,
+                             const uint8_t *src, const uint8_t *base, size_t i, size_t n,
+                             unsigned width)
 {
     for (; i < n; i++) {
         if (memcmp(src + i * width, base + i * width, width) == 0) continue;
         if (n_changed == most) return SIZE_MAX;
-        changed[n_changed++] = (uint32_t)i;
+        lmc__add_changed(changed, n_changed++, i, src, base, width);
     }
     return n_changed;
 }
 
-/* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
- * lowest stays. */
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
-                                               uint32_t *changed, size_t most, const uint8_t *src,
-                                               const uint8_t *base, size_t n, unsigned width)
+/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
+ * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
+ * stays. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
+                                            size_t most, const uint8_t *src, const uint8_t *base,
+                                            size_t n, unsigned width)
 {
-    const size_t step = 32 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
     size_t i, n_changed = 0;
+    crcs[0] = crcs[1] = 0;
     for (i = 0; i + step <= n; i += step) {
         const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
         const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
@@ -9245,6 +9496,13 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                              : width == 4 ? _mm256_cmpeq_epi32(a, b)
                                           : _mm256_cmpeq_epi64(a, b);
         uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+        if (i % strip == 0 && n - i >= strip) {
+            const size_t at = i * width;
+            crcs[0] =
+                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
+            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
+                                          base + at + LMC__STRIP_SIZE);
+        }
         if (differ == 0) continue;
         differ &= width == 1   ? 0xFFFFFFFF
                   : width == 2 ? 0x55555555
@@ -9252,25 +9510,43 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                                : 0x01010101;
         if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
         for (; differ; differ &= differ - 1)
-            changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
+            lmc__add_changed(&to, n_changed++, i + (size_t)_tzcnt_u32(differ) / width, src, base,
+                             width);
     }
-    crcs[0] = k->crc32c(0, src, n * width);
-    crcs[1] = k->crc32c(0, base, n * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
+    i = n - n % strip;
+    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
+    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
+    return n_changed;
+}
+
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                               const lmc__changed *changed, size_t most,
+                                               const uint8_t *src, const uint8_t *base, size_t n,
+                                               unsigned width)
+{
+    size_t n_changed;
+    (void)k;
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return n_changed;
 }
 
 /* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
-                                                const uint8_t *src, const uint8_t *base, size_t n,
-                                                unsigned width)
+ * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
+ * follow once in a strip, which is in the first cache then. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
+                                                size_t most, const uint8_t *src,
+                                                const uint8_t *base, size_t n, unsigned width)
 {
     const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   fold = lmc__crc_factor(4);
-    const size_t step = 64 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
     __m512i sum[2][4], start = lmc__crc_start(0);
-    size_t i, n_changed = 0;
+    size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
     LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
@@ -9296,25 +9572,29 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         sum[1][0] = _mm512_xor_si512(sum[1][0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
-        if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
-        {
-            const __mmask16 m = (__mmask16)(differ[v] >> j);
-            const __m512i numbers =
-                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-            n_changed += (size_t)_mm_popcnt_u32(m);
-        }
+        if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+            {
+                const __mmask16 m = (__mmask16)(differ[v] >> j);
+                const __m512i numbers =
+                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+                _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+                n_changed += (size_t)_mm_popcnt_u32(m);
+            }
+        if ((i + 4 * step) % strip == 0)
+            for (; n_kept < n_changed; n_kept++)
+                lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     }
+    for (; n_kept < n_changed; n_kept++)
+        lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
     crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
     crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
 }
 
 LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
-                                                   uint32_t *changed, size_t most,
+                                                   const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
@@ -9331,7 +9611,8 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ranks;
-    const uint32_t *changed;
+    const uint32_t *changed; /* their places */
+    const uint8_t *before;
     size_t n_changed, next, n;
     const uint8_t *base;
     size_t *counts;
@@ -9340,10 +9621,11 @@ typedef struct lmc__ranking {
 
 static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                const uint8_t *base, const lmc__grouping *grouping,
-                               const uint32_t *changed, size_t n_changed)
+                               const lmc__changed *changed, size_t n_changed)
 {
     r->ranks = ranks;
-    r->changed = changed;
+    r->changed = changed->place;
+    r->before = changed->before;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
@@ -9367,7 +9649,7 @@ static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 
 static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                      const uint8_t *base, size_t n, unsigned width,
-                                     const lmc__grouping *grouping, const uint32_t *changed,
+                                     const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
@@ -9375,23 +9657,23 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
     lmc__rank_rest(&r, n, width);
 }
 
-#if LMC__NEON || LMC__X86
-/* The next step of up to 64 elements, of which m[c] says which are of class c. An element's rank in
+#if LMC__NEON
+/* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], size_t step,
-                                unsigned width, unsigned n_classes)
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+                                unsigned n_classes)
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + step; j++) {
+    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
-    r->n += step;
+    r->n += 64;
 }
 #endif
 
@@ -9423,13 +9705,13 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, 64, width, n_classes);
+        lmc__rank_step(r, m, width, n_classes);
     }
 }
 
 static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                    const uint8_t *base, size_t n, unsigned width,
-                                   const lmc__grouping *grouping, const uint32_t *changed,
+                                   const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
@@ -9442,34 +9724,59 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 #endif
 
 #if LMC__X86
+/* Of the bytes of a word, each at most 64, the sum of the lowest `groups` ones, at most seven. */
+LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
+{
+    const uint64_t wanted = bytes & (((uint64_t)1 << 8 * groups) - 1),
+                   pairs = (wanted & 0x00FF00FF00FF00FF) + (wanted >> 8 & 0x00FF00FF00FF00FF);
+    return (uint32_t)(pairs * 0x0001000100010001 >> 48);
+}
+
+/* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
+ * element; and a step has one loop over these, whose end can be foreseen better than that of one in
+ * each group. */
 LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
                                           const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    __m256i highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (r->n + 32 <= n) {
-        uint32_t before = 0;
-        __m256i b[8], keys;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(r->base + r->n * width + 32 * p);
-        keys = lmc__keys_avx2(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t up_to =
-                (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
-            m[c] = up_to & ~before;
-            before = up_to;
+    const uint32_t *const changed = r->changed;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
+    lmc__set_key_ranges(&ranges, grouping);
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const base = r->base + i * width;
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
+                             n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (changed[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
+                                    ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            r->ranks[j] =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
-        lmc__rank_step(r, m, 32, width, n_classes);
     }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r->next = j;
+    r->n = i;
 }
 
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
-                                             const lmc__grouping *grouping, const uint32_t *changed,
-                                             size_t n_changed)
+                                             const lmc__grouping *grouping,
+                                             const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -9479,62 +9786,34 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups of 64 elements. A comparison gives the elements of a group that are above a
- * class: above[g][c]; `before` counts those of the groups before, eight classes at a time. So what
- * follows is done once for each changed element, and there is no branch for each group, which could
- * not be foreseen where about one element in 64 has changed.
- *
- *     elements of class c before element i = those above class c - 1, less those above class c */
-#define LMC__RANK_GROUPS 8u
+/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
+ * changed element, and there is no branch for each group, which could not be foreseen where about
+ * one element in 64 has changed. */
 LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes, n_rows = n_classes > 9 ? 16 : 8;
-    const size_t step = 64 * LMC__RANK_GROUPS;
+    const size_t step = 64 * LMC__FOUND_GROUPS;
     const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
     const uint32_t *next = changed;
-    __m512i highest[LMC__MAX_CLASSES], sum[2];
-    uint64_t above[LMC__RANK_GROUPS][LMC__MAX_CLASSES], before[LMC__RANK_GROUPS][LMC__MAX_CLASSES];
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     size_t i;
-    unsigned p, c, g;
-    lmc__set_highest_avx512(highest, grouping);
-    memset(above, 0, sizeof above);
-    sum[0] = sum[1] = _mm512_setzero_si512();
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + step <= n; i += step) {
-        LMC__UNROLL for (g = 0; g < LMC__RANK_GROUPS; g++)
-        {
-            __m512i b[8], keys;
-            lmc__touch_ahead(r->base, (i + 64 * g) * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_avx512(r->base + (i + 64 * g) * width + 64 * p);
-            keys = lmc__keys_avx512(b, width);
-            for (c = 0; c + 1 < n_classes; c++)
-                above[g][c] = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-        }
-        for (g = 0; g < LMC__RANK_GROUPS; g++)
-            for (c = 0; c < n_rows; c += 8) {
-                _mm512_storeu_si512(&before[g][c], sum[c / 8]);
-                sum[c / 8] = _mm512_add_epi64(
-                    sum[c / 8], _mm512_popcnt_epi64(_mm512_loadu_si512(&above[g][c])));
-            }
+        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
         for (; next < end && *next < i + step; next++) {
-            const uint64_t b = lmc__load_element(r->base, *next, width);
             const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            uint64_t here = ~(uint64_t)0, rank = *next & ~(uint32_t)63;
-            c = r->class_of[lmc__key(b, width)];
-            g = *next / 64 % LMC__RANK_GROUPS;
-            if (c) here = above[g][c - 1];
-            if (c) rank = before[g][c - 1];
-            if (c + 1 < n_classes) here &= ~above[g][c];
-            if (c + 1 < n_classes) rank -= before[g][c];
-            r->ranks[next - changed] = (uint32_t)(rank + (uint64_t)_mm_popcnt_u64(here & low));
+            const size_t j = (size_t)(next - changed);
+            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
+            r->ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
-    _mm512_storeu_si512(&before[0][0], sum[0]);
-    _mm512_storeu_si512(&before[0][8], sum[1]);
-    for (c = 0; c < n_classes; c++)
-        r->counts[c] =
-            (size_t)((c ? before[0][c - 1] : i) - (c + 1 < n_classes ? before[0][c] : 0));
+    lmc__store_found(r->counts, n_of);
     r->next = (size_t)(next - changed);
     r->n = i;
 }
@@ -9542,7 +9821,7 @@ LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigne
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
-                                                 const uint32_t *changed, size_t n_changed)
+                                                 const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -10739,7 +11018,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *                  neon_only: without both
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
  * the same bytes, so that is a matter of speed only.
@@ -10919,7 +11198,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
- *     leaf 7 ecx     1 VBMI, 6 VBMI2, 10 VPCLMULQDQ, 14 VPOPCNTDQ       0x4442
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
  * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
@@ -10933,9 +11212,9 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
-     * later have all */
-    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
+     * and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 #endif
 
@@ -13063,7 +13342,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 /* Which elements have changed, where they are so few that they are listed: then the sample's counts
  * are replaced by those of all of them, and what is coded is made from this list. */
 typedef struct lmc__changes {
-    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    lmc__changed list; /* place is NULL: they are not listed */
     size_t n;
     uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
 } lmc__changes;
@@ -13260,22 +13539,21 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
-                               const lmc__changes *changes, int subtract)
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int subtract)
 {
-    const unsigned width = block->width;
+    const unsigned width = m->width;
     size_t j;
     unsigned key, i;
     m->last = 0;
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
         memset(counts->magnitudes, 0, sizeof counts->magnitudes);
     }
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
-        const uint64_t residual = lmc__residual(
-            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, subtract);
         const unsigned magnitude = lmc__magnitude(residual);
         m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
         if (magnitude > m->last) m->last = magnitude;
@@ -13388,9 +13666,9 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     within = lmc__count_keys(&m, sample, subtract);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->place != NULL;
+    m.sparse = changes->list.place != NULL;
     if (m.sparse) {
-        lmc__count_changes(&m, block, changes, subtract);
+        lmc__count_changes(&m, changes, subtract);
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
@@ -13520,22 +13798,21 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
- * sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
+/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
+static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {NULL, 0, {0, 0}};
+    lmc__changes changes = {{NULL, NULL, NULL}, 0, {0, 0}};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, changes.crcs, place, block->n / LMC__SPARSE_ONE_IN, block->src,
+    n_changed = k->list_changes(k, changes.crcs, list, block->n / LMC__SPARSE_ONE_IN, block->src,
                                 block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
-    changes.place = place;
+    changes.list = *list;
     changes.n = n_changed;
     return changes;
 }
@@ -13565,17 +13842,22 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                  : is_max          ? LMC__MAX_CLASSES
                                                    : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
-    uint8_t *const top = e->stack.top;
-    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
-    uint8_t *const behind_list = e->stack.top;
+    const size_t room = n / LMC__SPARSE_ONE_IN;
+    uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changed list;
     uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    list.place = lmc__push_numbers(&e->stack, room);
+    list.now = lmc__push_list(&e->stack, room * block->width);
+    list.before = lmc__push_list(&e->stack, room * block->width);
+    behind_list = e->stack.top;
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+        return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, place, block, &sample);
+    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
@@ -13584,7 +13866,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.place ? behind_list : top;
+    e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
@@ -13666,7 +13948,7 @@ static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
         g->n_coded[class_of[lmc__key(base, block->width)]]++;
     }
 }
@@ -13682,10 +13964,9 @@ static void lmc__make_changed(lmc__grouped *g)
     unsigned c, p;
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const size_t i = changes->place[j];
-        const uint64_t base = lmc__load_element(block->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
+                                                base, width, g->delta->subtract);
         c = class_of[lmc__key(base, width)];
         g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
@@ -13701,11 +13982,15 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c;
+    unsigned c, p;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
+    /* of the planes above the lowest one that is grouped: see the kernel */
+    for (c = 0; c < grouping->n_classes; c++)
+        for (p = grouping->n_natural + 1; p < block->width; p++)
+            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
@@ -13807,14 +14092,14 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
-    if (delta->sparse && delta->changes.place) {
+    if (delta->sparse && delta->changes.list.place) {
         uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
         crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           delta->changes.place, delta->changes.n);
+                           &delta->changes.list, delta->changes.n);
     } else {
         crcs->base =
             e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);
@@ -18710,7 +18995,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader's has none: nobody asks for identities */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
         lmc__piece *const piece = (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
         if (piece->in_tensor) piece->crc64 = k->crc64(0, content, piece->size);
         if (piece->part_size)
@@ -18748,7 +19033,8 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     else content = lmc__decode_job(&c->wave, &job->job, worker);
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
-    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->size, info->crc);
+    if (job->job.status == LMC_OK)
+        lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
 }
 
 /* The first error of n jobs, in order. */
@@ -18872,6 +19158,19 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
         job->n_pieces++;
+    }
+    return LMC_OK;
+}
+
+/* A reader's, who wants the identity of a tensor: the part of a block that is kept. */
+static enum lmc_status lmc__plan_content(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job)
+{
+    size_t size = job->job.keep;
+    job->first_piece = c->pieces.size / sizeof(lmc__piece);
+    for (; size != 0; job->n_pieces++) {
+        const lmc__piece piece = lmc__plan_piece(d, size);
+        LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
+        size -= piece.size;
     }
     return LMC_OK;
 }
@@ -22013,8 +22312,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* The calls, in the order in which they are legal:
  *
- *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
- *               ^------------- once or more often, no two at once ------^
+ *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
+ *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:
@@ -22941,6 +23240,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->origin.user = options->user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);
     lmc__free_listing(&r->listing);
@@ -23254,6 +23554,131 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     return LMC_OK;
 }
 
+/* == snapshot/work.h =========================================================================== */
+
+/* What random access may cost, and what it remembers so that it costs less.
+ *
+ * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
+ * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
+ *
+ *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
+ *    turns find it there. Those that go from front to back decode everything once.
+ *
+ *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
+ *    would have to hit a new block for every 64th part of one.
+ *
+ * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
+ * was asked. So the bound holds for the chain, not for each link anew. */
+
+/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
+ * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
+ * tensors, mostly side by side. */
+#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+#define LMC__N_WINDOWS 4
+
+/* Bytes of a stream from `start` on. */
+typedef struct lmc__window {
+    lmc__buffer bytes;
+    size_t stream;
+    uint64_t start;
+    uint64_t used; /* when it was used last */
+} lmc__window;
+
+typedef struct lmc__windows {
+    lmc__window list[LMC__N_WINDOWS];
+    uint64_t now;
+} lmc__windows;
+
+static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
+}
+
+/* The window that has that byte of the stream; NULL: none has. */
+static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+{
+    unsigned i;
+    for (i = 0; i < LMC__N_WINDOWS; i++) {
+        lmc__window *const window = &w->list[i];
+        if (window->stream != stream || offset < window->start ||
+            offset - window->start >= window->bytes.size)
+            continue;
+        window->used = ++w->now;
+        return window;
+    }
+    return NULL;
+}
+
+/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
+ * out the others; else that which was not used for longest. *follows: how many bytes it has that
+ * end there. */
+static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+                                       size_t *follows)
+{
+    lmc__window *window = &w->list[0];
+    unsigned i;
+    *follows = 0;
+    for (i = 0; i < LMC__N_WINDOWS; i++) {
+        lmc__window *const other = &w->list[i];
+        if (other->bytes.size && other->stream == stream &&
+            other->start + other->bytes.size == start) {
+            window = other;
+            *follows = other->bytes.size;
+            break;
+        }
+        if (other->used < window->used) window = other;
+    }
+    window->used = ++w->now;
+    window->bytes.size = 0;
+    window->stream = stream;
+    window->start = start;
+    return window;
+}
+
+/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+#define LMC__WORK_FACTOR 64
+#define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
+
+typedef struct lmc__meter {
+    uint64_t left;
+    int is_started; /* there was a request that adds to what is left */
+    int is_running; /* a request is being answered: what it asks for is not another one */
+} lmc__meter;
+
+/* What so many bytes may cost, through so many snapshots. */
+static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
+{
+    const uint64_t factor = LMC__WORK_FACTOR * n_links;
+    return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
+}
+
+/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
+ * what it may. Those that a decoder makes on the way through a file, by what the file says, share
+ * what they may cost. Returns whether it is to be ended: it is the outermost. */
+static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
+{
+    if (m->is_running) return 0;
+    m->is_running = 1;
+    if (is_alone || !m->is_started) m->left = lmc__work_for(LMC__WORK_FREE, n_links);
+    m->is_started = !is_alone;
+    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+    return 1;
+}
+
+static void lmc__end_work(lmc__meter *m, int is_outermost)
+{
+    if (is_outermost) m->is_running = 0;
+}
+
+static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
+{
+    if (work > m->left) return LMC_ERR_LIMIT;
+    m->left -= work;
+    return LMC_OK;
+}
+
 /* == snapshot/reader.h ========================================================================= */
 
 /* Reading by the index: any bytes of any file, without what lies between.
@@ -23271,8 +23696,9 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes LMC__WINDOW_SIZE bytes to its *window*, from which the next questions
- * are answered: what is asked for from front to back is decoded once (lmc__read_as_base).
+ * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
+ * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
+ * bounded, whatever a file refers to (work.h).
  *
  * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
  * the coder may be in use while a prediction is read, which may need it.
@@ -23299,10 +23725,14 @@ struct lmc_reader {
     lmc__origin origin;
     /* the end of the source, while it is opened; else empty */
     lmc__buffer tail;
-    /* bytes of stream window_stream from window_start on */
-    lmc__buffer window;
-    size_t window_stream;
-    uint64_t window_start;
+    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
+    lmc__windows as_base, back;
+    /* the chain's: own_meter, or that of the base or lender */
+    lmc__meter own_meter, *meter;
+    /* snapshots of the chain that are known to be read by this meter, this one included */
+    uint64_t n_links;
+    /* the tensor that is being read whole, to know its identity; or NULL */
+    lmc__digester *digester;
     /* of all items, in the order of the files, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -23337,7 +23767,8 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 /* Of its own; coder, tables and origin have theirs. */
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
-    visit(&r->window, alloc_user);
+    lmc__visit_windows(&r->as_base, visit, alloc_user);
+    lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->names, alloc_user);
@@ -23476,15 +23907,6 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
     return number < stream->first_run + stream->n_runs &&
            lmc__run_at(r, number)->run.start <= position &&
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
-/* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep. */
-static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
-{
-    return lmc_reader_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
@@ -23671,8 +24093,14 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
-        if (run->prediction != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
+        if (run->prediction != LMC__PREDICT_ZERO) {
+            lmc__digester *const digester = r->digester;
+            enum lmc_status status;
+            r->digester = NULL; /* other bytes than those that are wanted */
+            status = lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head);
+            r->digester = digester;
+            LMC__TRY(status);
+        }
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
@@ -23685,6 +24113,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
             LMC__TRY(lmc__read_known_block(r, number, block, job->src, &job->info));
+            LMC__TRY(lmc__spend(r->meter, (uint64_t)job->info.size + job->info.encoded_size));
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
@@ -23699,30 +24128,46 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->n_pieces = 0;
             job->streaming = lmc__no_streaming;
             job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
+            if (r->digester) LMC__TRY(lmc__plan_content(c, r->digester, block_job));
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));
+        if (r->digester) lmc__absorb_pieces(c, r->digester);
     }
     return LMC_OK;
 }
 
-/* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the
- * block if that is larger: what a delta wants of its base comes in pieces as small as tensors,
- * mostly neighbours. */
-#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
+ * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+ * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
+ * of the next link; and who asks here and there pays for a block. Of damaged files always a block:
+ * a neighbour that is lost must not cost this one. */
+static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
+                                        uint64_t at)
+{
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    const uint64_t start = at - at % run->block_size;
+    size_t follows, span = run->block_size, n; /* powers of two */
+    lmc__window *const window =
+        lmc__choose_window(windows, run->stream, run->start + start, &follows);
+    while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
+    n = (size_t)lmc__min64(span - start % span, run->size - start);
+    LMC__TRY(lmc__reserve(&window->bytes, n));
+    LMC__TRY(r->read_run(r, number, start, window->bytes.data, n));
+    window->bytes.size = n; /* nothing, if reading fails */
+    return LMC_OK;
+}
 
-/* lmc_base's read. Three ways, whichever fits the next bytes:
- *  - they are in the window;
+/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+ *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
  *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
  *    and then a block goes through all of them at one place;
- *  - else the window is filled, from the block that they begin in, and asked again.
- * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
- * for from front to back is decoded once, and so asked for once of the next link. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size)
+ *  - else a window is filled, from the block that they begin in, and asked again. */
+static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
+                                            size_t file_number, uint64_t offset, void *dst,
+                                            size_t size)
 {
-    lmc_reader *r = (lmc_reader *)user;
     const lmc_file *f = lmc_reader_get_file(r, file_number);
     const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
@@ -23731,33 +24176,25 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
     while (size != 0) {
         const size_t number = lmc__find_run(r, stream, offset);
+        const lmc__window *window;
         const lmc__run *run;
         uint64_t at;
         size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        if (run->stream == r->window_stream && offset >= r->window_start &&
-            offset - r->window_start < r->window.size) {
-            part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
-            memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
+        window = lmc__find_window(windows, run->stream, offset);
+        if (window) {
+            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
+            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
         } else if (at % run->block_size == 0 &&
                    (part >= run->block_size || part == run->size - at)) {
             if (part < run->size - at) part -= part % run->block_size;
             LMC__TRY(r->read_run(r, number, at, out, part));
         } else { /* to be found in it now */
-            const size_t span = run->block_size > LMC__WINDOW_SIZE
-                                    ? run->block_size
-                                    : LMC__WINDOW_SIZE; /* powers of two */
-            const uint64_t start = at - at % run->block_size;
-            const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
-            r->window.size = 0; /* nothing, if reading fails */
-            LMC__TRY(lmc__reserve(&r->window, n));
-            LMC__TRY(r->read_run(r, number, start, r->window.data, n));
-            r->window.size = n;
-            r->window_stream = run->stream;
-            r->window_start = run->start + start;
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
             continue;
         }
         out += part;
@@ -23765,6 +24202,29 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         size -= part;
     }
     return LMC_OK;
+}
+
+/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
+    const enum lmc_status status =
+        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
+ * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
+ * this is one level deep. In damaged files runs may lie one over the other, and then what is found
+ * in a place may be another run than the one that was added: that is why it is asked again. */
+static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -23785,18 +24245,12 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 
 /* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
  * to the caller, who learns of no sizes. */
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
+                                      uint8_t *out, size_t size)
 {
-    const lmc__listed_file *f;
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
+    const lmc__listed_file *const f = lmc__file_at(r, file_number);
+    const lmc__stream *const stream = lmc__stream_of(r, f);
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    if (size == 0) return LMC_OK;
-    stream = lmc__stream_of(r, f);
     offset += f->start; /* within the stream from now on */
     for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
@@ -23812,11 +24266,66 @@ LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, 
     return LMC_OK;
 }
 
+LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
+{
+    enum lmc_status status;
+    const lmc_file *f;
+    int is_outermost;
+    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    f = &lmc__file_at(r, file_number)->file;
+    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
+    status = lmc__read_runs(r, file_number, offset, (uint8_t *)dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* It is the reader's own, so its identity is that of the index. */
+static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+{
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
+    size_t i;
+    if (!f || f->n_tensors == 0) return 0;
+    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i];
+}
+
+/* All of a tensor: its identity must be what the index says. The CRCs of blocks tell nothing of
+ * that if whole blocks, with what the index has of them, are another snapshot's. */
+static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                         const lmc_tensor *tensor, void *dst)
+{
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    lmc__digester digester;
+    enum lmc_status status;
+    lmc_tensor alone = *tensor;
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    alone.offset = 0;
+    file.n_tensors = 1;
+    file.tensors = &alone;
+    file.size = tensor->size;
+    lmc__begin_digester(&digester, &file);
+    r->digester = &digester;
+    status = lmc_reader_read_file(r, file_number, tensor->offset, dst, (size_t)tensor->size);
+    r->digester = NULL;
+    r->coder->pieces.size = 0; /* after an error there may be some */
+    if (status != LMC_OK) return status;
+    lmc__finish_identity_to(&digester, identity);
+    LMC__CHECK(memcmp(identity, tensor->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
+    if (r && dst && size && size == tensor->size && !r->is_salvage &&
+        lmc__is_listed_tensor(r, file_number, tensor))
+        return lmc__read_checked(r, file_number, tensor, dst);
     return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 
@@ -25942,6 +26451,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
+    LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
@@ -26002,7 +26512,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
             if (s->outer_status == LMC_OK) continue;
         }
         status = lmc__decode_copy(&s->reader, number, f, dst);
-        if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+        if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
     }
     return status;
 }
@@ -26174,6 +26684,8 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     const uint64_t limit = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
     const size_t size = (size_t)lmc__min64(f->length - skip, most);
+    lmc__meter *const meter = s->reader.meter;
+    int is_outermost;
     if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
     range->position.run = f->run;
     range->position.block = f->block;
@@ -26181,7 +26693,9 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
         s->ranged = 0;
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
+        is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
         s->ranged_status = lmc__decode_found(s, number, i, s->range.data);
+        lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
     }
@@ -26343,6 +26857,17 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t
  * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
  * caller's, and must stay until the reader is freed. */
 
+/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
+static void lmc__share_meter(lmc_reader *r)
+{
+    const lmc_base *const base = r->options.base;
+    const lmc_reader *const below = base && base->read == lmc__read_as_base
+                                        ? (const lmc_reader *)base->user
+                                        : r->options.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+}
+
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid.
  *
@@ -26372,6 +26897,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_tables(&r->tables, options->alloc_user);
     lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
     r->features = LMC__KNOWN_FEATURES;
+    lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
@@ -26797,8 +27323,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
  *
- *     reader: file, tensors -> (quantisers of those that have lost) -> writer: begin_file
- *             bytes, LMC__COPY_SIZE at a time ----------------------->         write_bytes
+ *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
+ *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
  * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)

@@ -5,20 +5,27 @@
  * annex D of the page) would cost and save. It is no decoder for use: it decodes direct bf16 blocks
  * (stored, or planes without classes) and checks the result against lmc.h.
  *
- *     bench/gpu_model FILE [LOG2_BLOCK...]      FILE: safetensors of bf16; its data is taken as one
- * array
+ *     bench/gpu_model FILE [LOG2_BLOCK...]
  *
- * One group of threads decodes one block. The steps:
+ * FILE: safetensors of bf16; its data is taken as one array. One group of threads decodes one
+ * block. The steps:
  *
- *   1 tree     table of nodes from the Tree_Header: which are masks, flat, constant, escaped. It
- * does not depend on the data. 2 starts   node k starts where k - 1 ends; its size follows from how
- * many elements pass through it, that from the ones of the masks above. Without a directory this is
- * a chain: count the ones of a mask (all threads), only then is the next one found. With a
- * directory (ones and size of each mask) it is two scans: populations from the root down, then
- * sizes in file order. 3 expand   masks that are coded (frozen trees, gaps) become plain bits: a
- * warp for each mask, all at once. 4 rank     ones before each word of each mask: one scan. 5 walk
- * each element alone: from the root, its bit says left or right, the rank says its number there. No
- * barrier, only shared memory.
+ *   1 tree     The table of nodes comes from the Tree_Header: which are masks, flat, constant,
+ *              escaped. It does not depend on the data.
+ *
+ *   2 starts   Node k starts where k - 1 ends. Its size follows from how many elements pass through
+ *              it, and that from the ones of the masks above. Without a directory this is a chain:
+ *              all threads count the ones of a mask, only then is the next one found. With a
+ *              directory (ones and size of each mask) it is two scans: populations from the root
+ *              down, then sizes in file order.
+ *
+ *   3 expand   Masks that are coded (frozen trees, gaps) become plain bits: a warp for each mask,
+ *              all at once.
+ *
+ *   4 rank     Ones before each word of each mask: one scan.
+ *
+ *   5 walk     Each element alone: from the root, its bit says left or right, the rank says its
+ *              number there. No barrier, only shared memory.
  *
  * PARALLEL marks loops whose rounds do not depend on each other; a barrier is counted behind each,
  * and log2 of the length more for a scan.

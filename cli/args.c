@@ -287,6 +287,13 @@ static void set_defaults(struct reading *r)
         }
 }
 
+int is_verb(const char *name)
+{
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+        if (strcmp(name, verbs[verb].word) == 0) return 1;
+    return 0;
+}
+
 int read_arguments(struct arguments *a, int argc, char **argv)
 {
     struct reading r;

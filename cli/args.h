@@ -66,6 +66,9 @@ struct arguments {
  * and must not move until then. */
 int read_arguments(struct arguments *a, int argc, char **argv);
 
+/* Whether that is the word of a verb. */
+int is_verb(const char *name);
+
 void free_arguments(struct arguments *a);
 
 #endif

@@ -103,9 +103,25 @@ static int process_path(const char *path, const struct arguments *a)
     return process_file(path, 1, a);
 }
 
+/* With --rm an input that is missing stops all: what was meant may be something else, such as a
+ * verb that does not come first, and then nothing may go. */
+static int check_inputs(const struct arguments *a)
+{
+    struct stat st;
+    for (int i = 0; i < a->n_names && a->remove_source; i++) {
+        if (stat(a->names[i], &st) == 0) continue;
+        return fail(CODE_ERROR, a->names[i],
+                    "cannot open it: %s; with --rm nothing is done unless all inputs are there%s",
+                    strerror(errno),
+                    is_verb(a->names[i]) ? "; a verb comes first, before all options" : "");
+    }
+    return CODE_OK;
+}
+
 static int process_files(const struct arguments *a)
 {
-    int code = CODE_OK;
+    int code = check_inputs(a);
+    if (code != CODE_OK) return code;
     if (a->n_names == 0) return process_path("-", a);
     for (int i = 0; i < a->n_names; i++) code = worse(code, process_path(a->names[i], a));
     return code;

@@ -194,6 +194,9 @@ const struct option options[] = {
      1, NULL, NULL},
     {'k', "keep", FLAG, ALL, AT(remove_source), 0, NULL, NULL},
 
+    {0, "max-files", COUNT, MAKERS, AT(common.max_files), 1, NULL, "a number of files"},
+    {0, "max-depth", COUNT, MAKERS, AT(common.max_depth), 1, NULL, "a number of levels"},
+
     {0, "base", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
     {0, "patch-from", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
     {0, "trust-base", FLAG, V(APPLY), AT(trust_base), 1, NULL, NULL},
@@ -202,6 +205,7 @@ const struct option options[] = {
     {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
     {0, "max", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_max, NULL},
     {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
+    {0, "hash", FLAG, CODERS | V(TEST), AT(common.hashes), 1, NULL, NULL},
     {0, "quant", ANY, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,
      "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_policy,

@@ -32,6 +32,9 @@ extern const struct verb_row verbs[N_VERBS];
 #define LOOKERS (V(COMPRESS) | V(DIFF) | V(STATS) | V(APPLY) | V(SERIES_ADD) | V(SERIES_WATCH))
 #define CODERS (V(COMPRESS) | V(FOLD) | V(REBASE) | V(SERIES_ADD) | V(SERIES_GC) | V(SERIES_WATCH))
 
+/* They make files and directories of what a snapshot says. */
+#define MAKERS (V(RESTORE) | V(APPLY) | V(SALVAGE) | V(SERIES_RESTORE))
+
 enum kind {
     MODE,  /* no value; sets the verb, to `value` */
     FLAG,  /* no value; sets the int at `at` to `value` */

@@ -711,6 +711,7 @@ typedef struct lmc_restore_options {
                          they differ */
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
+    int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything

@@ -615,6 +615,8 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
 {
     static uint32_t expected[MAX_GROUPED], listed[MAX_GROUPED + 17], ranks[MAX_GROUPED],
         want[MAX_GROUPED];
+    static uint8_t now[8 * MAX_GROUPED], before[8 * MAX_GROUPED];
+    lmc__changed changed;
     uint8_t *const src = t_tail(&guard_e, n * width);
     const uint64_t one_in = 1 + t_below(seed, t_below(seed, 2) ? 4 : 100);
     size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, n_changed = 0, i;
@@ -628,16 +630,27 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
         }
         next[class_of[i]]++;
     }
+    changed.place = listed;
+    changed.now = now;
+    changed.before = before;
     memset(listed, 0xEE, sizeof listed);
-    CHECK(k->list_changes(k, crcs, listed, n_changed, src, base, n, width) == n_changed);
+    memset(now, 0xEE, sizeof now);
+    memset(before, 0xEE, sizeof before);
+    CHECK(k->list_changes(k, crcs, &changed, n_changed, src, base, n, width) == n_changed);
     CHECK(crcs[0] == lmc__crc32c_scalar(0, src, n * width));
     CHECK(crcs[1] == lmc__crc32c_scalar(0, base, n * width));
     CHECK(memcmp(listed, expected, n_changed * sizeof *listed) == 0);
     CHECK(listed[n_changed + 16] == 0xEEEEEEEE); /* behind the slack */
+    for (i = 0; i < n_changed; i++) {
+        CHECK(get_element(now, i, width) == get_element(src, expected[i], width));
+        CHECK(get_element(before, i, width) == get_element(base, expected[i], width));
+    }
+    CHECK(n_changed == MAX_GROUPED || (now[n_changed * width] & before[n_changed * width]) == 0xEE);
     if (n_changed)
-        CHECK(k->list_changes(k, crcs, listed, n_changed - 1, src, base, n, width) == SIZE_MAX);
+        CHECK(k->list_changes(k, crcs, &changed, n_changed - 1, src, base, n, width) == SIZE_MAX);
     memset(ranks, 0xEE, sizeof ranks);
-    k->rank_changes(counts, ranks, base, n, width, grouping, expected, n_changed);
+    changed.place = expected;
+    k->rank_changes(counts, ranks, base, n, width, grouping, &changed, n_changed);
     CHECK(memcmp(counts, next, grouping->n_classes * sizeof *counts) == 0);
     CHECK(memcmp(ranks, want, n_changed * sizeof *ranks) == 0);
     CHECK(n_changed == MAX_GROUPED || ranks[n_changed] == 0xEEEEEEEE);
@@ -700,6 +713,8 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width, 
     for (total = 0, c = 0; c < grouping.n_classes; c++)
         for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1)
             classes.row[c][p] = lists + 1 + total;
+    for (c = 0; c < grouping.n_classes; c++)
+        for (p = first + 1; p < width; p++) memset(classes.row[c][p], 0, next[c]);
     CHECK(k->group(k, &classes, src, base, n, width, subtract, &grouping) ==
           lmc__crc32c_scalar(0, src, n * width));
     for (p = 0; p < first; p++)

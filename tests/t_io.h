@@ -540,9 +540,10 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
         *wrong |= file == NULL;
         if (file != NULL) {
             size_t place = SIZE_MAX;
-            *wrong |= lmc_reader_find_file(reader, f->file.path, &place) != LMC_OK || place != i;
+            status = lmc_reader_find_file(reader, f->file.path, &place);
+            *wrong |= status == LMC_OK && place != i;
             *wrong |= !t_same_file(file, f, 1) || file->crc != t_crc32c(0, f->data, f->size);
-            status = lmc_reader_read_file(reader, i, 0, data, f->size);
+            if (status == LMC_OK) status = lmc_reader_read_file(reader, i, 0, data, f->size);
             if (status == LMC_OK && f->size) *wrong |= memcmp(data, f->data, f->size) != 0;
         }
         for (k = 0; status == LMC_OK && !*wrong && k < f->file.n_tensors; k++) {

@@ -542,6 +542,91 @@ static void test_copy(void)
     free(first.data);
 }
 
+#ifndef LMC_NO_QUANTIZE
+/* The tensor to out, by a quantiser or as what a reader has. */
+static enum lmc_status write_moments(lmc_memory *out, const float *moments, size_t n,
+                                     const lmc_quantizer *quantizer)
+{
+    const uint64_t shape = n;
+    lmc_tensor tensor = t_tensor("v", "F32", 1, &shape, 0, 4 * n);
+    lmc_writer_options options = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(out);
+    lmc_writer *writer = NULL;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&file, 0, sizeof file);
+    tensor.quantizer = quantizer;
+    file.path = "";
+    file.size = 4 * n;
+    file.n_tensors = 1;
+    file.tensors = &tensor;
+    options.may_quantize = 1;
+    status = lmc_writer_open(&writer, &sink, &options);
+    if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_F32);
+    if (status == LMC_OK) status = lmc_writer_write(writer, moments, 4 * n);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    lmc_writer_free(writer);
+    return status;
+}
+
+/* A quantised tensor stays what it is and as it is: as small if the new file may be quantised, else
+ * as floats. */
+static void test_copy_quantised(void)
+{
+    enum { N = 65536 };
+    static float moments[N], before[N], after[N];
+    lmc_quantizer_options options = LMC_DEFAULTS;
+    lmc_quantizer *quantizer = NULL;
+    lmc_memory memory, first, copy;
+    lmc_source source;
+    lmc_reader *reader = NULL, *copied = NULL;
+    int may_quantize;
+    size_t i;
+    t_note("copy, quantised");
+    memset(&first, 0, sizeof first);
+    for (i = 0; i < N; i++) moments[i] = 1e-6f * (float)(1 + i % 977) * (float)(1 + i % 13);
+    source = source_of(&memory, moments, sizeof moments);
+    options.dtype = LMC_F32;
+    options.role = LMC_ROLE_SECOND_MOMENT;
+    options.bits = 8;
+    if (!CHECK_STATUS(lmc_quantizer_fit(&quantizer, &source, &options), LMC_OK)) return;
+    CHECK_STATUS(write_moments(&first, moments, N, quantizer), LMC_OK);
+    lmc_quantizer_free(quantizer);
+    CHECK(first.size < sizeof moments / 2);
+    source = lmc_memory_source(&first);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, before, sizeof before), LMC_OK);
+    CHECK(memcmp(before, moments, sizeof before) != 0);
+    for (may_quantize = 0; may_quantize < 2; may_quantize++) {
+        lmc_writer_options writer_options = LMC_DEFAULTS;
+        lmc_writer *writer = NULL;
+        lmc_sink sink;
+        lmc_loss loss;
+        memset(&copy, 0, sizeof copy);
+        sink = lmc_memory_sink(&copy);
+        writer_options.may_quantize = may_quantize;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &writer_options), LMC_OK);
+        CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), LMC_OK);
+        CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+        lmc_writer_free(writer);
+        if (may_quantize) CHECK(copy.size <= first.size + 64);
+        else CHECK(copy.size > first.size + first.size / 10);
+        source = lmc_memory_source(&copy);
+        CHECK_STATUS(lmc_reader_open(&copied, &source, NULL), LMC_OK);
+        loss = lmc_reader_get_file(copied, 0)->tensors[0].loss;
+        CHECK(loss.generation == 1 && loss.measure == LMC_MEASURE_UPDATE && loss.error > 0 &&
+              loss.error == lmc_reader_get_file(reader, 0)->tensors[0].loss.error);
+        CHECK_STATUS(lmc_reader_read_file(copied, 0, 0, after, sizeof after), LMC_OK);
+        CHECK(memcmp(before, after, sizeof after) == 0);
+        lmc_reader_free(copied);
+        lmc_memory_free(&copy);
+    }
+    lmc_reader_free(reader);
+    lmc_memory_free(&first);
+}
+#endif
+
 /* -- many names -- */
 
 enum { N_NAMED_FILES = 4, N_NAMED = 5000 };
@@ -742,6 +827,9 @@ int main(int argc, char **argv)
     test_arrays();
     test_progress();
     test_copy();
+#ifndef LMC_NO_QUANTIZE
+    test_copy_quantised();
+#endif
     test_find();
     test_index_limit();
     test_keys();

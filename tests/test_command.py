@@ -8,6 +8,7 @@ root of the repository). --long adds files of 1 to 10 GB; --brief runs only what
 SPDX-License-Identifier: MIT
 """
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -218,6 +219,31 @@ class Case(unittest.TestCase):
 
 
 class Verbs(Case):
+    def test_hashes(self):
+        """--hash: written, listed, checked; a snapshot that is coded again keeps them."""
+        parts = {"a": bf16(3000), "b": f32(500)}
+        self.write("m.safetensors", safetensors([("a", "BF16", [3000], parts["a"]), ("b", "F32", [500], parts["b"])]))
+        self.write("raw", b"raw bytes")
+        self.lmc("m.safetensors", "-o", "plain.lmc")
+        self.lmc("--hash", "m.safetensors")
+        tensors = self.listing("m.safetensors.lmc")["files"][0]["tensors"]
+        self.assertEqual({t["name"]: t["sha256"] for t in tensors}, {k: hashlib.sha256(v).hexdigest() for k, v in parts.items()})
+        self.assertNotIn("sha256", json.dumps(self.listing("plain.lmc")))
+        self.lmc("-t", "--hash", "m.safetensors.lmc")
+        self.lmc("-t", "-v", "--hash", "m.safetensors.lmc", says="SHA-256 of all of them")
+        self.assertNotIn(b"SHA-256", self.lmc("-t", "-v", "plain.lmc").stderr)
+        self.lmc("-t", "--hash", "plain.lmc", code=1, says="has no hashes")
+        self.lmc("--hash", "raw")
+        self.assertEqual(self.listing("raw.lmc")["files"][0]["sha256"], hashlib.sha256(b"raw bytes").hexdigest())
+        self.lmc("rebase", "--onto", "none", "m.safetensors.lmc", "-o", "again.lmc")
+        self.lmc("-t", "--hash", "again.lmc")
+        self.lmc("rebase", "--onto", "none", "plain.lmc", "-o", "still-plain.lmc")
+        self.lmc("-t", "--hash", "still-plain.lmc", code=1)
+        self.lmc("--hash", "-d", "raw.lmc", code=2)
+        vector = os.path.join(ROOT, "spec", "vectors", "valid", "hash_wrong.lmc")
+        self.lmc("-t", vector)
+        self.lmc("-t", "--hash", vector, code=3)
+
     def test_round_trip_of_sizes(self):
         rng = random.Random(5)
         for n in (0, 1, 2, 3, 7, 8, 255, 256, 257, 16384, 65535, 65536, 65537, 131072, 262144, 300001, 1048577):

@@ -3,6 +3,10 @@
  * files that hold all there is: predictions of a base, own ones, quantised blocks. */
 #include "t_parts.h"
 
+#if !defined(_WIN32) && !defined(__wasi__)
+#include <dirent.h>
+#endif
+
 static uint64_t state = 2027;
 static t_guard g_file;
 
@@ -842,6 +846,128 @@ static void test_hostile(void)
     free(out.data);
 }
 
+/* -- files that no writer makes: sections of several files, sections that may be skipped -- */
+
+#if !defined(_WIN32) && !defined(__wasi__)
+/* All bytes of the files, as an intact reader has them. */
+static size_t read_reference(const t_memory *in, t_memory *files, size_t cap)
+{
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    size_t i, n = 0;
+    source.read_at = t_read_at;
+    source.user = (void *)(uintptr_t)in;
+    source.size = in->size;
+    if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return 0;
+    for (; lmc_reader_get_file(reader, n) && n < cap; n++) {
+        memset(&files[n], 0, sizeof files[n]);
+        files[n].size = (size_t)lmc_reader_get_file(reader, n)->size;
+        files[n].data = (uint8_t *)malloc(files[n].size + 1);
+        if (!files[n].data) abort();
+        CHECK_STATUS(lmc_reader_read_file(reader, n, 0, files[n].data, files[n].size), LMC_OK);
+    }
+    for (i = 0; i < n; i++)
+        CHECK(lmc_reader_get_file(reader, i)->kind == LMC_FILE_REGULAR || files[i].size == 0);
+    lmc_reader_free(reader);
+    return n;
+}
+
+/* Salvages: what is handed out is right. Bytes of all files that did not come. */
+static uint64_t count_missing(t_memory *in, const t_memory *files, size_t n)
+{
+    lmc_salvage *salvaged = NULL;
+    lmc_source source;
+    lmc_range range;
+    uint64_t missing = 0;
+    size_t i;
+    for (i = 0; i < n; i++) missing += files[i].size;
+    source.read_at = t_read_at;
+    source.user = in;
+    source.size = in->size;
+    if (lmc_salvage_open(&salvaged, &source, NULL) != LMC_OK) return UINT64_MAX;
+    while (lmc_salvage_next(salvaged, &range) == LMC_OK && !range.is_end) {
+        const t_memory *const f = range.file_number < n ? &files[range.file_number] : NULL;
+        if (range.status != LMC_OK || range.file_number == SIZE_MAX) continue;
+        if (!lmc_salvage_is_described(salvaged, range.file_number)) continue; /* a guess */
+        if (!CHECK(f && range.offset <= f->size && range.size <= f->size - range.offset)) break;
+        CHECK(memcmp(range.data, f->data + range.offset, (size_t)range.size) == 0);
+        missing -= range.size;
+    }
+    lmc_salvage_free(salvaged);
+    return missing;
+}
+
+/* Marks the sections that may be skipped, with their headers. */
+static size_t mark_ancillary(const t_memory *in, size_t index_at, uint8_t *marks)
+{
+    size_t at, n = 0;
+    memset(marks, 0, in->size);
+    for (at = 80; at + 24 <= index_at; at++) {
+        const uint8_t *const p = in->data + at;
+        const size_t size = (size_t)load64(p + 8);
+        if (p[0] < 'a' || p[0] > 'z' || t_crc32c(0, p, 16) != t_load32(p + 16)) continue;
+        memset(marks + at, 1, size < index_at - at - 24 ? size + 24 : index_at - at);
+        at += 23 + size;
+        n++;
+    }
+    return n;
+}
+
+/* One bit at each place. Damage to sections that may be skipped, to the index or the trailer costs
+ * nothing; nor does it to have no index. */
+static void salvage_vector(const char *path, size_t *n_ancillary)
+{
+    static t_memory files[300];
+    static uint8_t data[1 << 20], marks[1 << 20];
+    t_memory in, cut;
+    FILE *const file = fopen(path, "rb");
+    size_t n, i, index_at;
+    if (!file) abort();
+    memset(&in, 0, sizeof in);
+    in.data = data;
+    in.size = fread(data, 1, sizeof data, file);
+    fclose(file);
+    t_note("%s", path);
+    n = read_reference(&in, files, 300);
+    index_at = (size_t)load64(in.data + in.size - 40);
+    *n_ancillary += mark_ancillary(&in, index_at, marks);
+    CHECK(count_missing(&in, files, n) == 0);
+    cut = in;
+    cut.size = index_at;
+    if (!strstr(path, "_is_lmc")) CHECK(count_missing(&cut, files, n) == 0);
+    for (i = 0; i < in.size; i += 1 + (in.size > 4000 ? in.size / 1000 : 0)) {
+        uint64_t missing;
+        data[i] ^= (uint8_t)(1u << i % 8);
+        missing = count_missing(&in, files, n);
+        if ((marks[i] || i >= index_at) && !strstr(path, "_is_lmc")) CHECK(missing == 0);
+        data[i] ^= (uint8_t)(1u << i % 8);
+    }
+    for (i = 0; i < n; i++) free(files[i].data);
+}
+
+static void test_vectors(void)
+{
+    static const char *const kinds[] = {"group_",  "ancillary_", "hash",
+                                        "future_", "pad",        "records_"};
+    DIR *const directory = opendir("spec/vectors/valid");
+    const struct dirent *entry;
+    size_t n = 0, n_ancillary = 0, i;
+    if (!CHECK(directory != NULL)) return;
+    while ((entry = readdir(directory)) != NULL) {
+        char path[600];
+        const char *const name = entry->d_name;
+        for (i = 0; i < 6 && strncmp(name, kinds[i], strlen(kinds[i])) != 0; i++) {}
+        if (i == 6 || !strstr(name, ".lmc") || strstr(name, "delta") || strstr(name, "own"))
+            continue;
+        snprintf(path, sizeof path, "spec/vectors/valid/%s", name);
+        salvage_vector(path, &n_ancillary);
+        n++;
+    }
+    closedir(directory);
+    CHECK(n > 50 && n_ancillary > 30);
+}
+#endif
+
 static void test_arguments(void)
 {
     static t_model model;
@@ -894,5 +1020,8 @@ int main(int argc, char **argv)
     test_nested();
     test_bad_disk();
     test_hostile();
+#if !defined(_WIN32) && !defined(__wasi__)
+    test_vectors();
+#endif
     return t_end();
 }

@@ -199,6 +199,9 @@ def make():
         table("uint8_t", "lmc__behind[24]", [128] * 8 + list(range(16))),
         table("uint8_t", "lmc__count_up[64]", list(range(64))),
 
+        comment("""Of a square of eight rows of eight bytes, column by column."""),
+        table("uint8_t", "lmc__columns[64]", [i % 8 * 8 + i // 8 for i in range(64)]),
+
         comment("""Places in two vectors, one behind the other: of their even bytes, of their odd
                 bytes; of the lower halves' bytes in turn, of the upper halves' bytes in turn."""),
         table("uint8_t", "lmc__shuffles[4][64]",

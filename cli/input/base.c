@@ -178,7 +178,13 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
                                          size_t size)
 {
     struct base *b = (struct base *)user;
-    enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
+    enum lmc_status status;
+    if (b->replica.is_made) {
+        int error = read_replica(&b->replica, number, offset, dst, size);
+        if (error) b->all->code = fail_replica(error);
+        return error ? LMC_ERR_READ : LMC_OK;
+    }
+    status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
     b->all->code = fail_archive(&b->archive, status);
     return LMC_ERR_READ;
@@ -429,51 +435,73 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
     return visited;
 }
 
-/* The base of an open delta, ready; *base: NULL if it is none. */
-static int find_link(struct archive *a, struct base **base, const struct common *o)
+/* -- making it ready -- */
+
+/* The base of an open delta. */
+static int find_next(struct archive *a, struct base **base, const struct common *o)
 {
-    struct base *b;
+    char *made_with = NULL;
     int code;
-    *base = NULL;
     o->bases->code = CODE_OK;
-    if (a->chain_depth == 0) return CODE_OK;
-    b = find_base(a, o, &code);
-    if (code == CODE_OK && !b) {
-        char *made_with = NULL;
-        if (a->fd >= 0 && !a->reader) code = read_archive_index(a, NULL);
-        if (a->reader) made_with = copy_metadata(a, BASE_KEY);
-        if (code == CODE_OK) code = fail_base(a->name, a->wanted, made_with, o);
-        free(made_with);
-    }
-    if (code == CODE_OK) code = prepare_base(b, o);
-    if (code == CODE_OK) {
-        *base = b;
-        a->lender = b->is_archive ? b->archive.reader : NULL;
-    }
+    *base = find_base(a, o, &code);
+    if (code != CODE_OK || *base) return code;
+    if (a->fd >= 0 && !a->reader) code = read_archive_index(a, NULL);
+    if (a->reader) made_with = copy_metadata(a, BASE_KEY);
+    if (code == CODE_OK) code = fail_base(a->name, a->wanted, made_with, o);
+    free(made_with);
     return code;
 }
 
-int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o)
+/* A link that is not needed now gives back what it has open. */
+static void put_away(struct base *b)
 {
-    struct base *b;
-    int code = find_link(a, &b, o);
-    *base = b ? &b->source : NULL;
+    free_replica(&b->replica);
+    close_archive(&b->archive);
+    b->archive.reader = b->archive.lender = NULL;
+    b->archive.fd = -1;
+    b->state = BASE_IDENTIFIED;
+}
+
+static int open_again(struct archive *a)
+{
+    struct stat st;
+    if (a->fd >= 0) return CODE_OK;
+    a->fd = open(a->name, O_RDONLY | O_CLOEXEC);
+    if (a->fd < 0 || fstat(a->fd, &st) != 0) return fail_errno(a->name, errno, "cannot open it");
+    return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
+}
+
+/* From now on what is below b is not read any more, but perhaps by those who have prepared it for
+ * themselves before: only links of this walk are put away. */
+static int replace_links(struct base *b)
+{
+    int code = make_replica(&b->replica, &b->archive);
+    if (code != CODE_OK) return code;
+    b->archive.lender = NULL;
+    code = read_archive_index(&b->archive, NULL);
+    for (struct base *link = b->below; link && link->is_visited && link->is_archive;
+         link = link->below) {
+        const int is_last = link->replica.is_made;
+        put_away(link);
+        if (is_last) break;
+    }
+    b->n_links = 0;
     return code;
 }
 
-int prepare_base(struct base *b, const struct common *o)
+/* An identified link, above one that is ready (NULL: it needs none). */
+static int prepare_link(struct base *b, struct base *below)
 {
-    int code = identify_base(b, o);
-    if (code != CODE_OK || b->state == BASE_READY) return code;
+    int code = CODE_OK;
+    b->below = below;
+    b->n_links = below ? below->n_links + 1 : 0;
     if (b->is_archive) {
-        struct base *own;
-        if (b->is_visited)
-            return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
-        b->is_visited = 1;
-        code = find_link(&b->archive, &own, o);
-        if (code == CODE_OK && own) code = read_archive_index(&b->archive, &own->source);
-        b->below = own;
-        b->is_visited = 0;
+        code = open_again(&b->archive);
+        b->archive.lender = below && below->is_archive ? below->archive.reader : NULL;
+        if (code == CODE_OK && (below || !b->archive.reader))
+            code = read_archive_index(&b->archive, below ? &below->source : NULL);
+        if (code == CODE_OK && b->n_links > MAX_LINKS) code = replace_links(b);
+        if (code != CODE_OK) return code;
         b->by_reader = lmc_reader_base(b->archive.reader);
         b->source.n_files = snapshot_info(b->archive.reader).n_files;
         b->source.get_file = get_archive_file;
@@ -481,8 +509,74 @@ int prepare_base(struct base *b, const struct common *o)
         b->source.user = b;
         b->source.chain_depth = b->archive.chain_depth;
     }
-    if (code == CODE_OK) b->state = BASE_READY;
+    b->state = BASE_READY;
+    return CODE_OK;
+}
+
+/* Links on the way down. */
+struct links {
+    struct base **list;
+    size_t n, room;
+};
+
+static void add_link(struct links *l, struct base *b)
+{
+    if (l->n == l->room) {
+        l->room = l->room * 2 + 16;
+        l->list = (struct base **)resize((void *)l->list, l->room, sizeof *l->list);
+    }
+    l->list[l->n++] = b;
+    b->is_visited = 1;
+    if (l->n > MAX_LINKS && b->is_archive) put_away(b);
+}
+
+/* Down to what needs no base, or is ready: *ready, else NULL. */
+static int walk_down(struct links *l, struct base *b, struct base **ready, const struct common *o)
+{
+    for (;;) {
+        struct base *next = NULL;
+        int code = identify_base(b, o);
+        *ready = b->state == BASE_READY ? b : NULL;
+        if (code != CODE_OK || *ready) return code;
+        if (b->is_visited)
+            return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
+        if (b->is_archive && b->archive.chain_depth) {
+            b->is_visited = 1; /* by which find_base() prefers others */
+            code = find_next(&b->archive, &next, o);
+        }
+        add_link(l, b);
+        if (code != CODE_OK || !next) return code;
+        b = next;
+    }
+}
+
+int prepare_base(struct base *b, const struct common *o)
+{
+    struct base *ready;
+    struct links l;
+    int code;
+    memset(&l, 0, sizeof l);
+    code = walk_down(&l, b, &ready, o);
+    for (size_t i = l.n; i-- > 0 && code == CODE_OK; ready = l.list[i])
+        code = prepare_link(l.list[i], ready);
+    for (size_t i = 0; i < l.n; i++) l.list[i]->is_visited = 0;
+    free((void *)l.list);
     return code;
+}
+
+int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o)
+{
+    struct base *b;
+    int code;
+    *base = NULL;
+    o->bases->code = CODE_OK;
+    if (a->chain_depth == 0) return CODE_OK;
+    code = find_next(a, &b, o);
+    if (code == CODE_OK) code = prepare_base(b, o);
+    if (code != CODE_OK) return code;
+    *base = &b->source;
+    a->lender = b->is_archive ? b->archive.reader : NULL;
+    return CODE_OK;
 }
 
 char *name_base(const struct base *b)
@@ -558,6 +652,7 @@ void free_bases(struct bases *bases)
         forget_base_files(b);
         free(b->files);
         if (b->is_archive) close_archive(&b->archive);
+        free_replica(&b->replica);
     }
     free(bases->list);
 }

@@ -3,7 +3,8 @@
  *
  * A base is a snapshot, or a file or a directory that is looked at just as for compressing, so that
  * its identity is that of the snapshot it would become. Its tensors are read where they are wanted.
- * A snapshot that is a delta itself has a base of its own among the arguments. To restore a delta,
+ * A snapshot that is a delta itself has a base of its own among the arguments. Its chain is walked
+ * down to a whole snapshot, and made ready from there up (replica.h). To restore a delta,
  * files are first looked at by the delta's own tables (spec 9.4), whatever they are: that needs no
  * parser. Bytes are hashed again only where the two ways find other tensors in a file.
  *
@@ -66,6 +67,7 @@
 #include "../../lmc.h"
 #include "archive.h"
 #include "opened.h"
+#include "replica.h"
 
 struct bases;
 struct common;
@@ -95,6 +97,8 @@ struct base {
     struct base *below; /* then: of a delta, its own base */
     struct archive archive;
     lmc_base by_reader;      /* of an archive: what source asks */
+    struct replica replica;  /* or this, where too many links are below */
+    size_t n_links;          /* that are read through, this one not counted */
     struct base_file *files; /* otherwise */
     size_t n_files, room;
     /* The same files by the tables of deltas, identified: a list. */

@@ -18,6 +18,11 @@ struct bases {
     int code; /* what reading from one of them, or a second look, has reported */
 };
 
+/* Files and directories that a snapshot may make, and how deep: it needs 4 bytes for each of them,
+ * so a small hostile one could fill a disk with them. Far more than any checkpoint has. */
+#define DEFAULT_MAX_FILES ((uint64_t)1000000)
+#define DEFAULT_MAX_DEPTH ((size_t)1000)
+
 /* Belongs to the caller, as all that it points to, and outlives the verb. */
 struct common {
     lmc_parallel parallel;
@@ -26,8 +31,11 @@ struct common {
     int to_stdout;        /* -c */
     const char *output;   /* -o; NULL: not given; "-": standard output */
     int opaque;           /* --opaque: do not look into files for tensors */
+    int hashes;           /* --hash: write content hashes; of -t: check them */
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
+    /* --max-files, --max-depth: of what is restored; 0: the default */
+    uint64_t max_files, max_depth;
 };
 
 /* -o, if that is a file; NULL: standard output, or it was not given. */

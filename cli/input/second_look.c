@@ -52,9 +52,11 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
 {
     int *code = &l->o->bases->code;
     enum lmc_status status;
+    lmc_base by_reader;
     if (!l->is_open) *code = open_second_look(l);
     if (*code != CODE_OK) return LMC_ERR_READ;
-    status = lmc_reader_read_file(l->archive.reader, number, offset, dst, size);
+    by_reader = lmc_reader_base(l->archive.reader); /* whose windows know what was asked before */
+    status = by_reader.read(by_reader.user, number, offset, dst, size);
     if (status != LMC_OK) *code = fail_archive(&l->archive, status);
     return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }

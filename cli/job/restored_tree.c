@@ -3,13 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
+#include "../sys/made.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/replace.h"
@@ -17,11 +20,12 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
-void init_tree(struct restored_tree *t, const char *target)
+void init_tree(struct restored_tree *t, const char *target, const struct common *o)
 {
     memset(t, 0, sizeof *t);
+    t->o = o;
     t->target = target;
-    t->outlet.fd = -1;
+    t->outlet.fd = t->made.fd = -1;
 }
 
 static int check_target(const struct restored_tree *t, const char *input, int force)
@@ -44,48 +48,88 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
 
 int begin_tree(struct restored_tree *t, const char *input, int force)
 {
-    int code;
+    int code, error;
     if (!t->target)
         return fail(
             CODE_ERROR, input,
             "holds a directory, which cannot go to standard output; name a directory with -o");
     code = check_target(t, input, force);
+    if (code == CODE_OK) code = create_temporary(t->target, NULL, &t->root);
     if (code != CODE_OK) return code;
-    return create_temporary(t->target, NULL, &t->root);
+    error = open_made(&t->made, t->root, t->o->max_files ? t->o->max_files : DEFAULT_MAX_FILES,
+                      t->o->max_depth ? (size_t)t->o->max_depth : DEFAULT_MAX_DEPTH);
+    return error ? fail_errno(t->target, error, "cannot create a directory beside it") : CODE_OK;
+}
+
+int fail_made(const struct restored_tree *t, const char *path, int error)
+{
+    if (error == MADE_TOO_MANY)
+        return fail(CODE_ERROR, t->target,
+                    "would hold more than %llu files and directories, which a small hostile "
+                    "snapshot can ask for; if you trust it, allow more with --max-files",
+                    (unsigned long long)t->made.max_entries);
+    if (error == MADE_TOO_DEEP)
+        return fail(CODE_ERROR, t->target,
+                    "would hold directories more than %llu levels deep, which a small hostile "
+                    "snapshot can ask for; if you trust it, allow more with --max-depth",
+                    (unsigned long long)t->made.max_depth);
+    return fail_errno(path, error, "cannot create it");
+}
+
+/* What the system could make step by step, but nobody could open by its path. */
+static int check_path_size(const struct restored_tree *t, const char *path)
+{
+#ifdef PATH_MAX
+    if (strlen(t->target) + strlen(path) + 2 > PATH_MAX || strlen(t->path) + 1 > PATH_MAX)
+        return ENAMETOOLONG;
+#endif
+    (void)t;
+    (void)path;
+    return 0;
 }
 
 int begin_tree_file(struct restored_tree *t, const lmc_file *file)
 {
     int error;
     t->path = join_path(t->root, file->path);
-    lock_temporary();
-    error = *file->path ? make_parents(t->path, strlen(t->root)) : 0;
+    error = check_path_size(t, file->path);
     if (!error && file->kind == LMC_FILE_DIRECTORY) {
-        if (mkdir(t->path, 0777) != 0 &&
-            errno != EEXIST) /* what is in it may have come before it */
-            error = errno;
+        error = make_directory(&t->made, file->path, &t->number);
     } else if (!error) {
-        t->outlet.fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        error = t->outlet.fd < 0 ? errno : 0;
+        error = enter_made(&t->made, file->path);
+        if (!error) error = count_made_file(&t->made);
+        lock_temporary();
+        if (!error) {
+            t->outlet.fd = openat(t->made.fd, base_name(file->path),
+                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+            error = t->outlet.fd < 0 ? errno : 0;
+        }
+        unlock_temporary();
         t->outlet.size = 0;
         t->outlet.sparse = 1;
     }
-    unlock_temporary();
-    return error ? fail_errno(file->path, error, "cannot create it") : CODE_OK;
+    return error ? fail_made(t, file->path, error) : CODE_OK;
 }
 
-static void add_directory_record(struct restored_tree *t, const lmc_file *file)
+static void keep_attributes(struct restored_tree *t, const lmc_file *file)
 {
-    struct directory *d;
-    if (t->n_directories == t->room) {
-        t->room = t->room * 2 + 16;
-        t->directories = (struct directory *)resize(t->directories, t->room, sizeof *d);
-    }
-    d = &t->directories[t->n_directories++];
-    d->path = copy_string(file->path, strlen(file->path));
+    struct made_directory *d = &t->made.list[t->number];
     d->attributes = attributes_of_file(file);
     if (!d->attributes.has_mode) d->attributes.mode = mask_mode(0777);
-    d->attributes.has_mode = 1;
+    d->attributes.has_mode = d->has_attributes = 1;
+}
+
+/* Files and directories that are brought to the disk one by one: an fsync takes a millisecond, and
+ * more if thousands of directories wait with it. What is behind them and small goes with all of the
+ * file system at the end, where the system can do that. */
+#define SYNCED_FILES ((uint64_t)256)
+#define SMALL_FILE ((uint64_t)1 << 20)
+
+/* 0 or errno. */
+static int sync_file(struct restored_tree *t)
+{
+    if (can_sync_all() && t->made.n_entries > SYNCED_FILES && t->outlet.size < SMALL_FILE) return 0;
+    return fsync(t->outlet.fd) == 0 || errno == EINVAL ? 0 : errno;
 }
 
 int end_tree_file(struct restored_tree *t, const lmc_file *file)
@@ -93,11 +137,11 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file)
     struct attributes a = attributes_of_file(file);
     int error = 0;
     if (t->outlet.fd < 0) {
-        add_directory_record(t, file);
+        keep_attributes(t, file);
     } else {
         error = outlet_finish(&t->outlet);
         if (!error) error = set_attributes(t->outlet.fd, &a);
-        if (!error && fsync(t->outlet.fd) != 0 && errno != EINVAL) error = errno;
+        if (!error) error = sync_file(t);
         if (close(t->outlet.fd) != 0 && !error) error = errno;
     }
     t->outlet.fd = -1;
@@ -106,25 +150,12 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file)
     return error ? fail_errno(file->path, error, "cannot write it") : CODE_OK;
 }
 
-static int compare_directories(const void *a, const void *b)
-{
-    return strcmp(((const struct directory *)a)->path, ((const struct directory *)b)->path);
-}
-
-/* From the leaves to the root: a mode may lock everything below. 0 or errno. */
+/* Modes and times of directories, and all that was made to the disk. 0 or errno. */
 static int finish_directories(struct restored_tree *t)
 {
-    int error = sync_directories(t->root);
-    if (t->n_directories)
-        qsort(t->directories, t->n_directories, sizeof *t->directories, compare_directories);
-    for (size_t i = t->n_directories; i-- > 0 && !error;) {
-        char *path = join_path(t->root, t->directories[i].path);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        error = fd < 0 ? errno : set_attributes(fd, &t->directories[i].attributes);
-        if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
-        if (fd >= 0) close(fd);
-        free(path);
-    }
+    const int is_single = !can_sync_all() || t->made.n_entries <= SYNCED_FILES;
+    int error = finish_made(&t->made, is_single);
+    if (!error && !is_single) error = sync_all(t->made.fd);
     return error;
 }
 
@@ -233,8 +264,7 @@ void free_tree(struct restored_tree *t)
 {
     if (t->outlet.fd >= 0) close(t->outlet.fd); /* stopped within a file */
     free(t->path);
-    for (size_t i = 0; i < t->n_directories; i++) free(t->directories[i].path);
-    free(t->directories);
+    close_made(&t->made);
     free_listing(&t->replaced);
-    init_tree(t, NULL);
+    init_tree(t, NULL, t->o);
 }

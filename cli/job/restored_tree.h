@@ -23,39 +23,42 @@
 #include "../sys/platform.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 #include "../../lmc.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
+#include "../sys/made.h"
 #include "../sys/tree.h"
 
-/* A directory gets its mode and time when everything in it is there. */
-struct directory {
-    char *path; /* below the root */
-    struct attributes attributes;
-};
+struct common;
 
 struct restored_tree {
+    const struct common *o;
     const char *target;      /* the caller's; NULL: standard output, where no tree can go */
     const char *root;        /* the temporary directory, registered until it gets its name */
     struct listing replaced; /* what was at the target; empty: nothing */
     int is_empty;            /* the root itself is all there is, and has a mode of its own */
     char *path;              /* of the file in work */
     struct outlet outlet;    /* of the file in work; fd -1: there is none, or it is a directory */
-    struct directory *directories;
-    size_t n_directories, room;
+    struct made made;        /* its directories; they get modes and times when all is in them */
+    size_t number;           /* of the directory in work */
 };
 
-/* target must outlive the tree. */
-void init_tree(struct restored_tree *t, const char *target);
+/* target must outlive the tree; o: says how large it may be. */
+void init_tree(struct restored_tree *t, const char *target, const struct common *o);
 
 /* Checks the target, and makes the temporary directory. input: the name of what is restored. */
 int begin_tree(struct restored_tree *t, const char *input, int force);
 
 /* The temporary directory is new, private and without links: what the library has checked of a path
- * is enough. */
+ * is enough. What makes more files and directories, or deeper ones, than the user allows is
+ * refused. */
 int begin_tree_file(struct restored_tree *t, const lmc_file *file);
+
+/* Reports what made.h has returned. */
+int fail_made(const struct restored_tree *t, const char *path, int error);
 
 /* Ends the file; its bytes have been written to t->outlet. */
 int end_tree_file(struct restored_tree *t, const lmc_file *file);

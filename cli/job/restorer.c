@@ -164,7 +164,7 @@ void init_restore(struct restore *r, const char *input, const char *target, cons
     r->o = o;
     r->input = input;
     r->fd_again = -1;
-    init_tree(&r->tree, target);
+    init_tree(&r->tree, target, o);
 }
 
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)

@@ -32,6 +32,15 @@ static int may_quantise(const struct members *m)
     return 0;
 }
 
+/* A snapshot that is coded again keeps its hashes, which are of the same bytes. */
+static int has_hashes(const struct archive *a)
+{
+    uint8_t hash[32];
+    const lmc_file *const f = a ? lmc_reader_get_file(a->reader, 0) : NULL;
+    return f && lmc_reader_read_content_hash(a->reader, 0, f->n_tensors ? f->tensors : NULL,
+                                             hash) != LMC_ERR_NOT_FOUND;
+}
+
 /* As lmc_sink asks; user: an output. Its outlet says why it has failed. */
 static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 {
@@ -59,6 +68,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
+    options.content_hashes = o->hashes || has_hashes(m->archive);
     sink.write = write_snapshot;
     sink.user = out;
     status = lmc_writer_open(writer, &sink, &options);

@@ -1,8 +1,8 @@
 /* writer.h - a snapshot that is being written to an output
  * SPDX-License-Identifier: MIT
  *
- *   open_output, open_snapshot -> lmc_writer_begin_file ... lmc_writer_end_file -> ... ->
- * complete_snapshot
+ *   open_output -> open_snapshot -> lmc_writer_begin_file, ..._write, ..._end_file -> more files
+ *               -> complete_snapshot
  */
 #ifndef LMC_CLI_WRITER_H
 #define LMC_CLI_WRITER_H

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h> /* SYS_syncfs */
+#endif
 
 #include "names.h"
 
@@ -116,6 +119,18 @@ int sync_directory_of(const char *path)
     close(fd);
     return error;
 }
+
+#if defined(__linux__) && defined(SYS_syncfs)
+int can_sync_all(void) { return 1; }
+int sync_all(int fd) { return syscall(SYS_syncfs, fd) == 0 ? 0 : errno; }
+#else
+int can_sync_all(void) { return 0; }
+int sync_all(int fd)
+{
+    (void)fd;
+    return ENOSYS;
+}
+#endif
 
 int read_at(int fd, uint64_t offset, void *dst, size_t size)
 {

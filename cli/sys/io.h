@@ -49,4 +49,9 @@ int sync_data(int fd);
 /* All of size. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
 
+/* Brings all of the file system to the disk that the descriptor is in, if the system can: one call
+ * for thousands of small files. */
+int can_sync_all(void);
+int sync_all(int fd);
+
 #endif

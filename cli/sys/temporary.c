@@ -2,16 +2,18 @@
 #include "temporary.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "memory.h"
 #include "names.h"
 #include "progress.h"
+#include "removal.h"
 #include "report.h"
-#include "tree.h"
 
 /* The only one. */
 static struct {
@@ -109,4 +111,27 @@ int create_temporary(const char *path, int *fd, const char **name)
     }
     *name = made;
     return CODE_OK;
+}
+
+int open_scratch(const char *beside, int *fd)
+{
+    const char *scratch = getenv("TMPDIR");
+    char *directory =
+             scratch && *scratch ? copy_string(scratch, strlen(scratch)) : directory_of(beside),
+         *path = join_path(directory, ".lmc-XXXXXX");
+    int code = CODE_OK;
+    *fd = -1;
+#ifdef O_TMPFILE
+    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+#endif
+    if (*fd < 0) {
+        *fd = mkstemp(path);
+        if (*fd >= 0) unlink(path);
+    }
+    if (*fd < 0)
+        code = fail_errno(directory, errno,
+                          "cannot put a scratch file there; TMPDIR names another directory for it");
+    free(path);
+    free(directory);
+    return code;
 }

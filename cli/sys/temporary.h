@@ -44,4 +44,8 @@ int is_temporary_name(const char *path);
  * caller's. */
 int create_temporary(const char *path, int *fd, const char **name);
 
+/* A file without a name, in the directory that TMPDIR names, or in that of a file. It goes whatever
+ * happens. Errors are reported. */
+int open_scratch(const char *beside, int *fd);
+
 #endif

@@ -32,33 +32,6 @@ static void open_up(const char *path, const struct stat *st)
                      0700); /* what this does not help with fails later, and is reported then */
 }
 
-/* The file or tree at path, links not followed, mounted file systems not entered: above NULL or the
- * directory that path is in. 0 or errno of the first failure. */
-static int remove_tree_below(const char *path, const struct stat *above)
-{
-    struct stat st;
-    struct dirent *entry;
-    DIR *directory;
-    int error = 0;
-    if (lstat(path, &st) != 0) return errno;
-    if (above && st.st_dev != above->st_dev) return EBUSY;
-    if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 ? 0 : errno;
-    open_up(path, &st);
-    directory = opendir(path);
-    while (directory && (entry = next_entry(directory, &error)) != NULL) {
-        char *inner =
-            try_join_path(path, entry->d_name); /* this may run because memory was short */
-        int result = inner ? remove_tree_below(inner, &st) : ENOMEM;
-        error = error ? error : result;
-        free(inner);
-    }
-    if (directory) closedir(directory);
-    if (rmdir(path) != 0 && !error) error = errno;
-    return error;
-}
-
-int remove_tree(const char *path) { return remove_tree_below(path, NULL); }
-
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
     struct entry *e;
@@ -146,36 +119,6 @@ int list_tree(struct listing *l, const char *root)
     code = list_directory(l, root, "");
     if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
     return code;
-}
-
-int sync_directories(const char *path)
-{
-    struct dirent *entry;
-    DIR *directory = opendir(path);
-    int error = 0;
-    if (!directory) return errno;
-    while (!error && (entry = next_entry(directory, &error)) != NULL) {
-        char *inner = join_path(path, entry->d_name);
-        struct stat st;
-        if (lstat(inner, &st) != 0) error = errno;
-        else if (S_ISDIR(st.st_mode)) error = sync_directories(inner);
-        free(inner);
-    }
-    if (!error && fsync(dirfd(directory)) != 0 && errno != EINVAL) error = errno;
-    closedir(directory);
-    return error;
-}
-
-int make_parents(char *path, size_t root_size)
-{
-    for (char *slash = strchr(path + root_size + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        int result;
-        *slash = 0;
-        result = mkdir(path, 0777);
-        *slash = '/';
-        if (result != 0 && errno != EEXIST) return errno;
-    }
-    return 0;
 }
 
 int open_up_listed(const struct listing *l, const char *root)

@@ -1,4 +1,4 @@
-/* tree.h - what is in a directory, and its removal
+/* tree.h - what is in a directory
  * SPDX-License-Identifier: MIT
  *
  * Links to directories are never followed.
@@ -15,10 +15,6 @@
 /* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then,
  * unless an error stands there. */
 struct dirent *next_entry(DIR *directory, int *error);
-
-/* Removes the file or tree at path, links not followed, mounted file systems not entered. 0 or
- * errno of the first failure. */
-int remove_tree(const char *path);
 
 struct entry {
     char *path; /* below the root; "" is the root itself */
@@ -38,12 +34,6 @@ void free_listing(struct listing *l);
 
 /* Everything below root, and root itself as "", in the order of the bytes of the paths. */
 int list_tree(struct listing *l, const char *root);
-
-/* Flushes every directory of the tree at path to the disk; 0 or errno. */
-int sync_directories(const char *path);
-
-/* Makes the directories above path; 0 or errno. Called with the lock of the temporary name. */
-int make_parents(char *path, size_t root_size);
 
 /* Lets the owner into all directories that were listed at root. 0 or errno; allocates only what it
  * can do without: see remove_listed(). */

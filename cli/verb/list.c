@@ -155,6 +155,17 @@ static void print_archive(const struct archive *a, const struct common *o)
     json_decref(record);
 }
 
+/* What the snapshot says that the SHA-256 is; nothing, if it does not say. tensor NULL: of a file
+ * without. */
+static void set_json_hash(json_t *object, const struct archive *a, size_t file, const lmc_tensor *t)
+{
+    uint8_t hash[32];
+    const enum lmc_status status = lmc_reader_read_content_hash(a->reader, file, t, hash);
+    if (status == LMC_OK) set_json_identity(object, "sha256", hash);
+    else if (status != LMC_ERR_NOT_FOUND)
+        say(a->name, "cannot tell the hashes: %s", lmc_status_text(status));
+}
+
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
 {
     json_t *object = (json_t *)check_memory(json_object()),
@@ -169,6 +180,7 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     set_json_number(object, "packed_size",
                     snapshot_encoded_size(a->reader, file, t->offset, t->size));
     set_json_identity(object, "identity", t->identity);
+    set_json_hash(object, a, file, t);
     if (t->loss.generation) {
         json_t *loss = (json_t *)check_memory(json_object());
         set_json_number(loss, "generation", t->loss.generation);
@@ -194,6 +206,7 @@ static json_t *make_json_file(const struct archive *a, size_t number)
     if (f->has_mode) set_json_number(object, "mode", f->mode);
     if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
     if (f->n_tensors == 0) set_json_identity(object, "identity", f->identity);
+    if (f->n_tensors == 0) set_json_hash(object, a, number, NULL);
     for (size_t i = 0; i < f->n_tensors; i++)
         json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
     set_json(object, "tensors", tensors);

@@ -53,21 +53,17 @@ static int close_part(struct salvage *s, const lmc_file *file, const char *path,
     code = end_tree_file(&s->tree, &below);
     if (code == CODE_OK && !is_whole) {
         char *old = join_path(s->tree.root, from), *new = join_path(s->tree.root, to);
+        if (s->got) error = enter_made(&s->tree.made, to);
         lock_temporary();
-        if (s->got == 0) error = unlink(old) == 0 ? 0 : errno;
-        else {
-            error = make_parents(new, strlen(s->tree.root));
-            if (!error) error = move_without_overwriting(old, new);
-        }
-        for (char *slash = strrchr(old, '/'); !error && slash > old + strlen(s->tree.root);
-             slash = strrchr(old, '/')) { /* directories that were made for it */
-            *slash = 0;
-            if (rmdir(old) != 0) break;
-        }
+        if (!error && s->got == 0) error = unlink(old) == 0 ? 0 : errno;
+        else if (!error) error = move_without_overwriting(old, new);
         unlock_temporary();
+        /* directories that were made for it */
+        if (!error) error = enter_made(&s->tree.made, from);
+        if (!error) error = leave_empty(&s->tree.made);
         free(old);
         free(new);
-        if (error) code = fail_errno(path, error, "cannot write it");
+        if (error) code = fail_made(&s->tree, path, error);
     }
     if (code == CODE_OK && (is_whole || s->got)) *where = copy_string(to, strlen(to));
     free(from);
@@ -195,16 +191,11 @@ static int salvage_rest(struct salvage *s, lmc_range *range, int *is_end)
 /* Directories that were left empty have been removed, perhaps; those of the snapshot come back. */
 static int complete_directories(struct salvage *s)
 {
+    struct made *m = &s->tree.made;
     int error = 0;
-    for (size_t i = 0; i < s->tree.n_directories && !error; i++) {
-        char *path = join_path(s->tree.root, s->tree.directories[i].path);
-        lock_temporary();
-        error = make_parents(path, strlen(s->tree.root));
-        if (!error && mkdir(path, 0777) != 0 && errno != EEXIST) error = errno;
-        unlock_temporary();
-        free(path);
-    }
-    return error ? fail_errno(s->tree.target, error, "cannot create a directory in it") : CODE_OK;
+    for (size_t i = 0; i < m->n && !error; i++)
+        if (m->list[i].has_attributes) error = go_to_made(m, i);
+    return error ? fail_made(&s->tree, s->tree.target, error) : CODE_OK;
 }
 
 /* The base: the one that the header names; where that is damaged, the first that is given, for
@@ -287,7 +278,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     memset(&s, 0, sizeof s);
     s.o = o;
     s.json = options->json;
-    init_tree(&s.tree, target);
+    init_tree(&s.tree, target, o);
     s.report = (json_t *)check_memory(json_object());
     s.files = (json_t *)check_memory(json_array());
     s.unplaced = (json_t *)check_memory(json_array());

@@ -222,7 +222,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
                     "is not removed: its snapshot is forgotten; 'lmc series DIR keep %.250s' "
                     "first, or add this one under another name",
                     e->name);
-    code = check_chain_of(s, e, 0);
+    code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
     begin_chain(&chain, &s->o->common);
     add_links(&chain, s, e, 0);

@@ -3,31 +3,98 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
 #include "series_manifest.h"
 #include "series.h"
 
+/* -- entries in order -- */
+
+/* Of one identity, the shallowest first; of those, the first of the list. */
+static int compare_identities(const void *a, const void *b)
+{
+    const struct snapshot *x = *(const struct snapshot *const *)a,
+                          *y = *(const struct snapshot *const *)b;
+    int order = memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
+    if (order) return order;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static int compare_depths(const void *a, const void *b)
+{
+    const struct snapshot *x = *(const struct snapshot *const *)a,
+                          *y = *(const struct snapshot *const *)b;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static const struct snapshot **sort_entries(const struct series *s,
+                                            int (*compare)(const void *, const void *))
+{
+    const struct snapshot **list = (const struct snapshot **)resize(NULL, s->n + 1, sizeof *list);
+    for (size_t i = 0; i < s->n; i++) list[i] = &s->list[i];
+    qsort((void *)list, s->n, sizeof *list, compare);
+    return list;
+}
+
+void index_series(struct series *s)
+{
+    const struct snapshot **list = sort_entries(s, compare_identities);
+    free(s->by_identity);
+    s->by_identity = (size_t *)resize(NULL, s->n + 1, sizeof *s->by_identity);
+    for (size_t i = 0; i < s->n; i++) s->by_identity[i] = (size_t)(list[i] - s->list);
+    free((void *)list);
+}
+
+static int can_be_base(const struct snapshot *e, const uint8_t *identity, uint64_t below,
+                       int only_kept)
+{
+    return e->state != STATE_ADDING && e->state != STATE_GONE &&
+           (!only_kept || e->state == STATE_KEPT) && e->file == FILE_THERE && e->depth < below &&
+           memcmp(e->identity, identity, LMC_IDENTITY_SIZE) == 0;
+}
+
+/* In the sorted list: the first that can be. */
+static const struct snapshot *find_sorted(const struct series *s, const uint8_t *identity,
+                                          uint64_t below, int only_kept)
+{
+    size_t low = 0, high = s->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (memcmp(s->list[s->by_identity[middle]].identity, identity, LMC_IDENTITY_SIZE) < 0)
+            low = middle + 1;
+        else high = middle;
+    }
+    for (; low < s->n; low++) {
+        const struct snapshot *e = &s->list[s->by_identity[low]];
+        if (can_be_base(e, identity, below, only_kept)) return e;
+        if (e->depth >= below || memcmp(e->identity, identity, LMC_IDENTITY_SIZE) != 0) break;
+    }
+    return NULL;
+}
+
 const struct snapshot *find_shallowest(const struct series *s, const uint8_t *identity,
                                        uint64_t below, int only_kept)
 {
     const struct snapshot *best = NULL;
+    if (s->by_identity) return find_sorted(s, identity, below, only_kept);
     for (size_t i = 0; i < s->n; i++) {
         const struct snapshot *e = &s->list[i];
-        if (e->state != STATE_ADDING && e->state != STATE_GONE &&
-            (!only_kept || e->state == STATE_KEPT) && e->file == FILE_THERE && e->depth < below &&
-            (!best || e->depth < best->depth) &&
-            memcmp(e->identity, identity, LMC_IDENTITY_SIZE) == 0)
-            best = e;
+        if (can_be_base(e, identity, best ? best->depth : below, only_kept)) best = e;
     }
     return best;
 }
+
+/* -- chains -- */
 
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e, int only_kept)
 {
@@ -43,10 +110,28 @@ long count_deltas(const struct series *s, const struct snapshot *e)
     return -1;
 }
 
-int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept)
+long *count_all_deltas(const struct series *s)
 {
+    const struct snapshot **list = sort_entries(s, compare_depths);
+    long *counts = (long *)resize(NULL, s->n + 1, sizeof *counts);
+    for (size_t i = 0; i < s->n; i++) { /* a base is less deep than what needs it */
+        const struct snapshot *e = list[i], *base = find_base_of(s, e, 0);
+        const long below = base ? counts[base - s->list] : -1;
+        counts[e - s->list] = e->file != FILE_THERE ? -1
+                              : e->depth == 0       ? 0
+                              : below < 0           ? -1
+                                                    : below + 1;
+    }
+    free((void *)list);
+    return counts;
+}
+
+int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
+                   unsigned char *known)
+{
+    const struct snapshot *const first = e;
     char text[17];
-    for (;;) {
+    while (!known || !known[e - s->list]) {
         const struct snapshot *base = find_base_of(s, e, only_kept);
         if (e->file == FILE_MISSING)
             return fail(CODE_ERROR, e->path,
@@ -56,7 +141,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
             return fail(CODE_CORRUPT, e->path,
                         "is damaged or no snapshot; bring it back from a copy, or move it away and "
                         "'lmc series DIR rebuild'");
-        if (e->depth == 0) return CODE_OK;
+        if (e->depth == 0) break;
         format_hex(text, e->wanted, 8);
         if (!base)
             return fail(
@@ -65,6 +150,9 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
                 text);
         e = base;
     }
+    for (e = first; known && e && !known[e - s->list]; e = find_base_of(s, e, only_kept))
+        known[e - s->list] = 1;
+    return CODE_OK;
 }
 
 void begin_chain(struct chain *c, const struct common *o)
@@ -76,17 +164,15 @@ void begin_chain(struct chain *c, const struct common *o)
     c->common.output = NULL;
 }
 
-static void add_link(struct chain *c, const char *path)
-{
-    for (size_t i = 0; i < c->bases.n; i++)
-        if (strcmp(c->bases.list[i].name, path) == 0) return;
-    add_base(&c->bases, path);
-}
-
+/* A chain has no link twice; but one may be there from another chain. */
 void add_links(struct chain *c, const struct series *s, const struct snapshot *e, int is_base)
 {
-    for (e = is_base ? e : find_base_of(s, e, 0); e; e = find_base_of(s, e, 0))
-        add_link(c, e->path);
+    const size_t n = c->bases.n;
+    for (e = is_base ? e : find_base_of(s, e, 0); e; e = find_base_of(s, e, 0)) {
+        size_t i = 0;
+        while (i < n && strcmp(c->bases.list[i].name, e->path) != 0) i++;
+        if (i == n) add_base(&c->bases, e->path);
+    }
 }
 
 /* -- what the file says about itself -- */

@@ -24,8 +24,13 @@ const struct snapshot *find_base_of(const struct series *s, const struct snapsho
 /* The deltas of its chain, as it is now; -1: the chain is broken. */
 long count_deltas(const struct series *s, const struct snapshot *e);
 
-/* That the file and all that it needs are there; only_kept: even when what is forgotten goes. */
-int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept);
+/* The same of all of them, each link looked at once. To be freed. */
+long *count_all_deltas(const struct series *s);
+
+/* That the file and all that it needs are there; only_kept: even when what is forgotten goes.
+ * known: NULL, or a mark for each entry whose chain was checked and is right, which is updated. */
+int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
+                   unsigned char *known);
 
 /* Options of their own, with the bases that a snapshot needs. */
 struct chain {

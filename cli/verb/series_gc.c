@@ -175,7 +175,7 @@ static int check_kept(const struct series *s, int only_kept)
     int code = CODE_OK;
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == STATE_KEPT) {
-            int result = check_chain_of(s, &s->list[i], only_kept);
+            int result = check_chain_of(s, &s->list[i], only_kept, NULL);
             if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
             code = worse(code, result);
         }

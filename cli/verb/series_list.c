@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <jansson.h>
@@ -32,11 +33,10 @@ static const char *kind_of_entry(const struct snapshot *e)
                                      : "anchor";
 }
 
-static void print_entry(const struct series *s, const struct snapshot *e, int width)
+static void print_entry(const struct series *s, const struct snapshot *e, long n, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
     char when[24], depth[24] = "-";
-    long n = count_deltas(s, e);
     format_time(when, e->time);
     if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
     printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  %s\n", width, e->name,
@@ -47,11 +47,10 @@ static void print_entry(const struct series *s, const struct snapshot *e, int wi
                                                : "");
 }
 
-static json_t *make_json_entry(const struct series *s, const struct snapshot *e)
+static json_t *make_json_entry(const struct series *s, const struct snapshot *e, long n)
 {
     json_t *object = (json_t *)check_memory(json_object());
     const struct snapshot *base = find_base_of(s, e, 0);
-    long n = count_deltas(s, e);
     set_json(object, "name", json_string(e->name));
     set_json(object, "state", json_string(state_names[e->state]));
     set_json(object, "kind", json_string(kind_of_entry(e)));
@@ -65,13 +64,13 @@ static json_t *make_json_entry(const struct series *s, const struct snapshot *e)
     return object;
 }
 
-static void print_series_as_json(const struct series *s)
+static void print_series_as_json(const struct series *s, const long *counts)
 {
     json_t *object = (json_t *)check_memory(json_object()),
            *list = (json_t *)check_memory(json_array());
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE)
-            json_array_append_new(list, make_json_entry(s, &s->list[i]));
+            json_array_append_new(list, make_json_entry(s, &s->list[i], counts[i]));
     set_json_text(object, "series", s->directory);
     set_json_number(object, "every", s->every);
     set_json(object, "snapshots", list);
@@ -80,7 +79,7 @@ static void print_series_as_json(const struct series *s)
     json_decref(object);
 }
 
-static void print_series(const struct series *s)
+static void print_series(const struct series *s, const long *counts)
 {
     uint64_t size = 0, packed = 0, n = 0;
     int width = 4;
@@ -96,7 +95,7 @@ static void print_series(const struct series *s)
            "          base\n",
            width, "name");
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], width);
+        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
     printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
            (unsigned long long)n, (unsigned long long)size, (unsigned long long)packed,
            percent(packed, size), (unsigned long long)s->every);
@@ -105,9 +104,15 @@ static void print_series(const struct series *s)
 int series_list(const char *directory, const struct series_options *o)
 {
     struct series s;
+    long *counts = NULL;
     int code = open_series(&s, directory, TO_READ, o);
-    if (code == CODE_OK && o->json) print_series_as_json(&s);
-    else if (code == CODE_OK) print_series(&s);
+    if (code == CODE_OK) {
+        index_series(&s);
+        counts = count_all_deltas(&s);
+        if (o->json) print_series_as_json(&s, counts);
+        else print_series(&s, counts);
+    }
+    free(counts);
     close_series(&s);
     return code;
 }

@@ -88,7 +88,10 @@ char *path_in_series(const char *directory, const char *name, const char *suffix
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)
 {
     struct snapshot *e;
-    s->list = (struct snapshot *)resize(s->list, s->n + 1, sizeof *s->list);
+    if (s->n == s->room) {
+        s->room = s->room * 2 + 16;
+        s->list = (struct snapshot *)resize(s->list, s->room, sizeof *s->list);
+    }
     e = &s->list[s->n++];
     memset(e, 0, sizeof *e);
     e->name = copy_string(name, strlen(name));
@@ -117,8 +120,10 @@ void free_list(struct series *s)
 {
     for (size_t i = 0; i < s->n; i++) free_entry(&s->list[i]);
     free(s->list);
+    free(s->by_identity);
     s->list = NULL;
-    s->n = 0;
+    s->by_identity = NULL;
+    s->n = s->room = 0;
 }
 
 struct snapshot *find_name(const struct series *s, const char *name)
@@ -171,7 +176,6 @@ static int parse_entry(struct series *s, json_t *item)
         return fail_manifest(s, "an entry lacks something or has something unknown");
     if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
         return fail_manifest(s, "it holds a name that no snapshot can have");
-    if (find_name(s, name)) return fail_manifest(s, "it holds a name twice");
     e = add_entry_to_series(s, name, source);
     for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0;
          e->state = (enum snapshot_state)(e->state + 1))
@@ -182,6 +186,22 @@ static int parse_entry(struct series *s, json_t *item)
     e->size = (uint64_t)size;
     e->time = time;
     return CODE_OK;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_names(struct series *s)
+{
+    const char **names = (const char **)resize(NULL, s->n + 1, sizeof *names);
+    size_t i;
+    for (i = 0; i < s->n; i++) names[i] = s->list[i].name;
+    qsort((void *)names, s->n, sizeof *names, compare_texts);
+    for (i = 1; i < s->n && strcmp(names[i - 1], names[i]) != 0; i++);
+    free((void *)names);
+    return i < s->n ? fail_manifest(s, "it holds a name twice") : CODE_OK;
 }
 
 static int parse_manifest(struct series *s, const char *text, size_t size)
@@ -208,6 +228,7 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
     else s->every = (uint64_t)every;
     if (code == CODE_OK)
         json_array_foreach(list, i, item) if (code == CODE_OK) code = parse_entry(s, item);
+    if (code == CODE_OK) code = check_names(s);
     json_decref(root);
     return code;
 }

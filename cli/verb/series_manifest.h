@@ -49,7 +49,8 @@ struct series {
     int lock_fd;    /* -1: none; a file system for reading only */
     uint64_t every; /* the longest chain has so many files */
     struct snapshot *list;
-    size_t n;
+    size_t n, room;
+    size_t *by_identity; /* see index_series(); NULL: not sorted */
 };
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
@@ -77,6 +78,10 @@ void free_list(struct series *s);
 
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
+
+/* Sorts the entries by identity, for find_shallowest(), which without that looks at all of them:
+ * for commands that go through many chains and change no entry. */
+void index_series(struct series *s);
 
 /* Reads the header of its file. */
 void look_at_file(struct snapshot *e);

@@ -99,7 +99,7 @@ int series_keep(const char *directory, char **args, int n, const struct series_o
     memset(marks, 0, s.n);
     if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
-        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0);
+        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
     if (code == CODE_OK) code = change_states(&s, marks, STATE_KEPT);
     free(marks);
     close_series(&s);

@@ -80,6 +80,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
 {
     struct series s;
     char *old = NULL;
+    unsigned char *known;
     int code = open_series(&s, directory, TO_REBUILD, o);
     if (code == CODE_OK) code = remove_temporaries(&s);
     if (code == CODE_OK) {
@@ -92,8 +93,12 @@ int series_rebuild(const char *directory, const struct series_options *o)
     old = path_in_series(directory, MANIFEST_NAME, ".old");
     if (code == CODE_OK) code = keep_list(s.manifest_path, old);
     if (code == CODE_OK) code = save_manifest(&s);
+    index_series(&s);
+    known = (unsigned char *)resize(NULL, s.n + 1, 1);
+    memset(known, 0, s.n + 1);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
-        code = worse(code, check_chain_of(&s, &s.list[i], 0));
+        code = worse(code, check_chain_of(&s, &s.list[i], 0, known));
+    free(known);
     free(old);
     close_series(&s);
     return code;

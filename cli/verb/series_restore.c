@@ -42,7 +42,8 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
     begin_chain(c, &o->common);
     code = open_series(s, directory, TO_READ, o);
     if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
-    if (code == CODE_OK) code = check_chain_of(s, *e, 0);
+    if (code == CODE_OK) index_series(s);
+    if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
     if (code == CODE_OK) add_links(c, s, *e, 0);
     c->common.to_stdout = o->common.to_stdout;
     c->common.force = o->common.force;
@@ -88,7 +89,7 @@ int series_cat(const char *directory, const char *name, const char *tensor,
 static int verify_entry(const struct series *s, const struct snapshot *e)
 {
     struct chain c;
-    int code = check_chain_of(s, e, 0);
+    int code = check_chain_of(s, e, 0, NULL);
     if (code == CODE_OK) code = check_entry(s, e);
     if (code != CODE_OK) return code;
     begin_chain(&c, &s->o->common);
@@ -104,17 +105,19 @@ static int verify_all(const struct series *s)
 {
     const char *scratch = getenv("TMPDIR");
     int by_chains = access(scratch && *scratch ? scratch : s->directory, W_OK) != 0, code = CODE_OK;
-    unsigned char *needed = (unsigned char *)resize(NULL, s->n, 1);
+    unsigned char *needed = (unsigned char *)resize(NULL, 2 * s->n + 1, 1),
+                  *known = needed + s->n; /* their chains are right */
     char **paths = (char **)resize(NULL, s->n, sizeof *paths);
     size_t n = 0;
     struct chain c;
-    memset(needed, 0, s->n);
+    memset(needed, 0, 2 * s->n);
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == STATE_KEPT) {
             const struct snapshot *e = &s->list[i];
-            int result = by_chains ? verify_entry(s, e) : check_chain_of(s, e, 0);
+            int result = by_chains ? verify_entry(s, e) : check_chain_of(s, e, 0, known);
             if (result == CODE_OK && !by_chains) result = check_entry(s, e);
-            for (; e && result == CODE_OK; e = find_base_of(s, e, 0)) needed[e - s->list] = 1;
+            for (; e && result == CODE_OK && !needed[e - s->list]; e = find_base_of(s, e, 0))
+                needed[e - s->list] = 1;
             code = worse(code, result);
         }
     for (size_t i = 0; i < s->n; i++)
@@ -132,6 +135,7 @@ int series_verify(const char *directory, char **args, int n, const struct series
     struct series s;
     struct snapshot *e;
     int code = open_series(&s, directory, TO_READ, o);
+    if (code == CODE_OK) index_series(&s);
     if (code == CODE_OK && n == 0) code = verify_all(&s);
     else if (code == CODE_OK)
         for (int i = 0; i < n; i++) {

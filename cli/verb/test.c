@@ -40,6 +40,7 @@ int test_file(const char *path, const struct common *o)
     lmc_restore_options options;
     double start = now();
     const lmc_base *base;
+    int has_hashes = 0;
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) {
@@ -50,15 +51,21 @@ int test_file(const char *path, const struct common *o)
         options.read_back = test_read_back;
         options.user = &tally;
         options.end_file = count_file;
+        options.check_hashes = o->hashes;
+        options.has_hashes = &has_hashes;
         progress_start(s.name, s.size);
         status = restore_source(&tally.again, &options, NULL);
         progress_clear();
         close_second_look(&tally.again);
         if (status != LMC_OK) code = fail_restore(&s, status, o);
     }
+    if (code == CODE_OK && o->hashes && !has_hashes)
+        code =
+            fail(CODE_ERROR, s.name, "it is intact, but has no hashes: 'lmc --hash' writes them");
     if (code == CODE_OK && o->verbosity >= 2)
-        say(s.name, "ok, %llu file%s, %llu bytes, %.0f MB/s", (unsigned long long)tally.n_files,
+        say(s.name, "ok, %llu file%s, %llu bytes%s, %.0f MB/s", (unsigned long long)tally.n_files,
             tally.n_files == 1 ? "" : "s", (unsigned long long)tally.size,
+            has_hashes ? ", SHA-256 of all of them" : "",
             (double)tally.size / 1e6 / (now() - start + 1e-9));
     close_source(&s);
     return code;

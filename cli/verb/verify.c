@@ -11,12 +11,12 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/opened.h"
+#include "../input/replica.h"
 #include "../input/common.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
@@ -60,26 +60,6 @@ struct stage {
 
 /* -- the scratch file -- */
 
-/* In the directory that TMPDIR names, or beside the first file; without a name, so it goes whatever
- * happens. */
-static int open_scratch(const struct verification *v, int *fd)
-{
-    const char *directory = getenv("TMPDIR"), *name;
-    char *path = directory && *directory ? join_path(directory, "lmc-verify")
-                                         : copy_string(v->nodes->name, strlen(v->nodes->name));
-    int code = create_temporary(path, fd, &name);
-    free(path);
-    if (code == CODE_OK) remove_temporary();
-    else say(NULL, "'lmc verify' puts a scratch file there; TMPDIR names another directory for it");
-    return code;
-}
-
-static int fail_scratch(int error)
-{
-    return fail_errno("(scratch file)", error,
-                      "cannot use it; TMPDIR names the directory where it is");
-}
-
 static enum lmc_status stage_begin(void *user, const lmc_file *file, size_t number)
 {
     struct stage *stage = (struct stage *)user;
@@ -96,7 +76,7 @@ static enum lmc_status stage_write(void *user, const void *data, size_t size)
 {
     struct stage *stage = (struct stage *)user;
     int error = outlet_write(&stage->outlet, data, size);
-    if (error) stage->code = fail_scratch(error);
+    if (error) stage->code = fail_replica(error);
     return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
@@ -108,7 +88,7 @@ static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, vo
     int error;
     if (stage->fd < 0) return read_second_look(&stage->again, number, offset, dst, size);
     error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
-    if (error) stage->o->bases->code = fail_scratch(error < 0 ? EIO : error);
+    if (error) stage->o->bases->code = fail_replica(error < 0 ? EIO : error);
     return error ? LMC_ERR_READ : LMC_OK;
 }
 
@@ -281,12 +261,16 @@ static void report_unplaced(struct verification *v)
     if (last) v->code = worse(v->code, (int)code);
 }
 
+/* The last child has the most below it: so this is as deep as the logarithm of their number. */
 static void report_below(struct verification *v, const struct node *node, const char *name)
 {
-    for (size_t i = 0; i < node->n_children; i++) {
-        const struct node *child = node->children[i];
-        fail(CODE_ERROR, child->name, "was not verified: it needs %s", name);
-        report_below(v, child, name);
+    while (node->n_children) {
+        for (size_t i = 0; i + 1 < node->n_children; i++) {
+            fail(CODE_ERROR, node->children[i]->name, "was not verified: it needs %s", name);
+            report_below(v, node->children[i], name);
+        }
+        node = node->children[node->n_children - 1];
+        fail(CODE_ERROR, node->name, "was not verified: it needs %s", name);
     }
 }
 
@@ -316,7 +300,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
     open_stage(stage, v->o);
     init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
-        code = open_scratch(v, &stage->fd);
+        code = open_scratch(v->nodes->name, &stage->fd);
         stage->outlet.fd = stage->fd;
         options.begin_file = stage_begin;
         options.write = stage_write;

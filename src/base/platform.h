@@ -93,7 +93,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
-                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq")))
+                          "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
 #else

@@ -28,7 +28,7 @@
 /* Which elements have changed, where they are so few that they are listed: then the sample's counts
  * are replaced by those of all of them, and what is coded is made from this list. */
 typedef struct lmc__changes {
-    uint32_t *place; /* of the changed elements, ascending; NULL: they are not listed */
+    lmc__changed list; /* place is NULL: they are not listed */
     size_t n;
     uint32_t crcs[2]; /* of all elements, and of their prediction, if they are listed */
 } lmc__changes;
@@ -225,22 +225,21 @@ static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int s
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__block *block,
-                               const lmc__changes *changes, int subtract)
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, int subtract)
 {
-    const unsigned width = block->width;
+    const unsigned width = m->width;
     size_t j;
     unsigned key, i;
     m->last = 0;
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * block->n / m->total);
+        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
         memset(counts->magnitudes, 0, sizeof counts->magnitudes);
     }
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], width);
-        const uint64_t residual = lmc__residual(
-            lmc__load_element(block->src, changes->place[j], width), base, width, subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, subtract);
         const unsigned magnitude = lmc__magnitude(residual);
         m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
         if (magnitude > m->last) m->last = magnitude;
@@ -353,9 +352,9 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
     within = lmc__count_keys(&m, sample, subtract);
     for (key = 0; key < 256; key++)
         if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->place != NULL;
+    m.sparse = changes->list.place != NULL;
     if (m.sparse) {
-        lmc__count_changes(&m, block, changes, subtract);
+        lmc__count_changes(&m, changes, subtract);
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
@@ -485,22 +484,21 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
 }
 
-/* Lists what has changed, to `place`, if the sample says that it is little, and the block may be
- * sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, uint32_t *place,
+/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
+static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
                                       const lmc__block *block, const lmc__block *sample)
 {
-    lmc__changes changes = {NULL, 0, {0, 0}};
+    lmc__changes changes = {{NULL, NULL, NULL}, 0, {0, 0}};
     size_t i, n_changed = 0;
     if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
     for (i = 0; i < sample->n; i++)
         n_changed += lmc__load_element(sample->src, i, sample->width) !=
                      lmc__load_element(sample->base, i, sample->width);
     if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, changes.crcs, place, block->n / LMC__SPARSE_ONE_IN, block->src,
+    n_changed = k->list_changes(k, changes.crcs, list, block->n / LMC__SPARSE_ONE_IN, block->src,
                                 block->base, block->n, block->width);
     if (n_changed == SIZE_MAX) return changes;
-    changes.place = place;
+    changes.list = *list;
     changes.n = n_changed;
     return changes;
 }
@@ -530,17 +528,22 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                  : is_max          ? LMC__MAX_CLASSES
                                                    : LMC__DEFAULT_CLASSES;
     const size_t n = block->n;
-    uint8_t *const top = e->stack.top;
-    uint32_t *const place = lmc__push_numbers(&e->stack, n / LMC__SPARSE_ONE_IN);
-    uint8_t *const behind_list = e->stack.top;
+    const size_t room = n / LMC__SPARSE_ONE_IN;
+    uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changed list;
     uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
     unsigned p;
-    if (!place || !lmc__take_pairs(e, &sample, block)) return LMC__DIRECT;
+    list.place = lmc__push_numbers(&e->stack, room);
+    list.now = lmc__push_list(&e->stack, room * block->width);
+    list.before = lmc__push_list(&e->stack, room * block->width);
+    behind_list = e->stack.top;
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+        return LMC__DIRECT;
     for (p = 0; p < block->width; p++)
         if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, place, block, &sample);
+    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
     direct = lmc__estimate_direct(e, &rows, &sample, n);
     lmc__choose_classes(e->scratch, delta, &sample, block, block->rotate, max_classes);
     if (!block->rotate || is_max) {
@@ -549,7 +552,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
         if (other.bits < delta->bits) *delta = other;
     }
     lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.place ? behind_list : top;
+    e->stack.top = delta->changes.list.place ? behind_list : top;
     worth = is_max ? direct / 2 : direct - direct / 8;
     delta->worth = (size_t)(worth / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;

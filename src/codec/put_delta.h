@@ -86,7 +86,7 @@ static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(block->base, changes->place[j], block->width);
+        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
         g->n_coded[class_of[lmc__key(base, block->width)]]++;
     }
 }
@@ -102,10 +102,9 @@ static void lmc__make_changed(lmc__grouped *g)
     unsigned c, p;
     lmc__set_class_table(class_of, &g->delta->grouping);
     for (j = 0; j < changes->n; j++) {
-        const size_t i = changes->place[j];
-        const uint64_t base = lmc__load_element(block->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(block->src, i, width), base, width, g->delta->subtract);
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
+                                                base, width, g->delta->subtract);
         c = class_of[lmc__key(base, width)];
         g->ones[c][next[c]] = g->ranks[j];
         for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
@@ -121,11 +120,15 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c;
+    unsigned c, p;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
+    /* of the planes above the lowest one that is grouped: see the kernel */
+    for (c = 0; c < grouping->n_classes; c++)
+        for (p = grouping->n_natural + 1; p < block->width; p++)
+            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
@@ -227,14 +230,14 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     memcpy(e->out, delta->grouping.threshold, n_classes - 1);
     e->out += n_classes - 1;
     g.ranks = NULL;
-    if (delta->sparse && delta->changes.place) {
+    if (delta->sparse && delta->changes.list.place) {
         uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
         lmc__count_changed(&g, class_of);
         crcs->base = delta->changes.crcs[1];
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           delta->changes.place, delta->changes.n);
+                           &delta->changes.list, delta->changes.n);
     } else {
         crcs->base =
             e->k->count_classes(e->k, g.n_of, block->base, n, block->width, &delta->grouping, NULL);

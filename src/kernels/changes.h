@@ -8,26 +8,37 @@
 #include "kernels/crc32c.h"
 #include "kernels/strip.h"
 #include "kernels/classes.h"
+#include "kernels/patch.h"
 
 /*
  * Sparse deltas (spec 7.3), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the numbers of the elements of src that differ from those of base, ascending, to
- * changed; how many, or SIZE_MAX if they are more than `most`. changed has room for `most` and
- * LMC__PAD bytes more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they
- * are more.
+ * list_changes: the elements of src that differ from those of base, to changed; how many, or
+ * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
+ * more, which may be overwritten. crcs: the CRC-32C of src, and of base, unless they are more. What
+ * is coded is made of this list alone: the elements are kept, for later they would have to be
+ * fetched again, one by one, from all over the block.
  *
- * rank_changes: ranks[j] = number of elements of base before element changed[j] that are of its
+ * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
  * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
  * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly. */
+ * as count_classes does. src and base are read exactly.
+ */
 
 #ifndef LMC_NO_ENCODER
+LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t i,
+                                  const uint8_t *src, const uint8_t *base, unsigned width)
+{
+    changed->place[j] = (uint32_t)i;
+    lmc__store_element(changed->now, j, lmc__load_element(src, i, width), width);
+    lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
+}
+
 /* Words of eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an
  * element. */
-static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                                       size_t most, const uint8_t *src, const uint8_t *base,
-                                       size_t n, unsigned width)
+static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2],
+                                       const lmc__changed *changed, size_t most, const uint8_t *src,
+                                       const uint8_t *base, size_t n, unsigned width)
 {
     const unsigned lane = 8 * width;
     const uint64_t element = ~(uint64_t)0 >> (64 - lane);
@@ -51,7 +62,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
             while (differ[w]) {
                 const unsigned i = lmc__lowest_bit(differ[w]) / lane;
                 if (n_changed == most) return SIZE_MAX;
-                changed[n_changed++] = (uint32_t)((at + 8 * w) / width + i);
+                lmc__add_changed(changed, n_changed++, (at + 8 * w) / width + i, src, base, width);
                 differ[w] &= ~(element << i * lane);
             }
     }
@@ -62,25 +73,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t crcs[2], 
 
 #if LMC__X86
 /* The elements behind the last whole step, from i on, of which n_changed before have changed. */
-static size_t lmc__list_rest(uint32_t *changed, size_t n_changed, size_t most, const uint8_t *src,
-                             const uint8_t *base, size_t i, size_t n, unsigned width)
+static size_t lmc__list_rest(const lmc__changed *changed, size_t n_changed, size_t most,
+                             const uint8_t *src, const uint8_t *base, size_t i, size_t n,
+                             unsigned width)
 {
     for (; i < n; i++) {
         if (memcmp(src + i * width, base + i * width, width) == 0) continue;
         if (n_changed == most) return SIZE_MAX;
-        changed[n_changed++] = (uint32_t)i;
+        lmc__add_changed(changed, n_changed++, i, src, base, width);
     }
     return n_changed;
 }
 
-/* 32 bytes a step, of which the mask has a bit each: an element has `width` of them, of which the
- * lowest stays. */
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
-                                               uint32_t *changed, size_t most, const uint8_t *src,
-                                               const uint8_t *base, size_t n, unsigned width)
+/* Strip by strip: the CRCs bring it to the first cache and fetch the next one. Then 32 bytes a
+ * step, of which the mask has a bit each: an element has `width` of them, of which the lowest
+ * stays. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(uint32_t crcs[2], const lmc__changed *changed,
+                                            size_t most, const uint8_t *src, const uint8_t *base,
+                                            size_t n, unsigned width)
 {
-    const size_t step = 32 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 32 / width, strip = LMC__STRIP_ELEMENTS(width);
     size_t i, n_changed = 0;
+    crcs[0] = crcs[1] = 0;
     for (i = 0; i + step <= n; i += step) {
         const __m256i a = lmc__load_avx2(src + i * width), b = lmc__load_avx2(base + i * width);
         const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
@@ -88,6 +103,13 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                              : width == 4 ? _mm256_cmpeq_epi32(a, b)
                                           : _mm256_cmpeq_epi64(a, b);
         uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
+        if (i % strip == 0 && n - i >= strip) {
+            const size_t at = i * width;
+            crcs[0] =
+                lmc__crc_ahead_avx2(crcs[0], src + at, LMC__STRIP_SIZE, src + at + LMC__STRIP_SIZE);
+            crcs[1] = lmc__crc_ahead_avx2(crcs[1], base + at, LMC__STRIP_SIZE,
+                                          base + at + LMC__STRIP_SIZE);
+        }
         if (differ == 0) continue;
         differ &= width == 1   ? 0xFFFFFFFF
                   : width == 2 ? 0x55555555
@@ -95,25 +117,43 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t c
                                : 0x01010101;
         if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
         for (; differ; differ &= differ - 1)
-            changed[n_changed++] = (uint32_t)i + (uint32_t)_tzcnt_u32(differ) / width;
+            lmc__add_changed(&to, n_changed++, i + (size_t)_tzcnt_u32(differ) / width, src, base,
+                             width);
     }
-    crcs[0] = k->crc32c(0, src, n * width);
-    crcs[1] = k->crc32c(0, base, n * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    n_changed = lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
+    i = n - n % strip;
+    crcs[0] = lmc__crc32c_avx2(crcs[0], src + i * width, (n - i) * width);
+    crcs[1] = lmc__crc32c_avx2(crcs[1], base + i * width, (n - i) * width);
+    return n_changed;
+}
+
+LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t crcs[2],
+                                               const lmc__changed *changed, size_t most,
+                                               const uint8_t *src, const uint8_t *base, size_t n,
+                                               unsigned width)
+{
+    size_t n_changed;
+    (void)k;
+#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(crcs, changed, most, src, base, n, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return n_changed;
 }
 
 /* 256 bytes a step, of which the CRCs fold four vectors side by side, and then 16 numbers at a
  * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. */
-LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *changed, size_t most,
-                                                const uint8_t *src, const uint8_t *base, size_t n,
-                                                unsigned width)
+ * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
+ * follow once in a strip, which is in the first cache then. */
+LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], const lmc__changed *changed,
+                                                size_t most, const uint8_t *src,
+                                                const uint8_t *base, size_t n, unsigned width)
 {
     const __m512i up = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                   fold = lmc__crc_factor(4);
-    const size_t step = 64 / width;
+    const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
+    const size_t step = 64 / width, strip = LMC__STRIP_ELEMENTS(width);
     __m512i sum[2][4], start = lmc__crc_start(0);
-    size_t i, n_changed = 0;
+    size_t i, n_changed = 0, n_kept = 0;
     unsigned v, j;
     LMC__UNROLL for (v = 0; v < 4; v++) sum[0][v] = sum[1][v] = _mm512_setzero_si512();
     for (i = 0; i + 4 * step <= n; i += 4 * step) {
@@ -139,25 +179,29 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(uint32_t crcs[2], uint32_t *chan
         sum[1][0] = _mm512_xor_si512(sum[1][0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
         if (n_differ > most - n_changed) return SIZE_MAX;
-        if (n_differ == 0) continue;
-        LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
-        {
-            const __mmask16 m = (__mmask16)(differ[v] >> j);
-            const __m512i numbers =
-                _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
-            _mm512_storeu_si512(changed + n_changed, _mm512_maskz_compress_epi32(m, numbers));
-            n_changed += (size_t)_mm_popcnt_u32(m);
-        }
+        if (n_differ) LMC__UNROLL for (v = 0; v < 4; v++) for (j = 0; j < step; j += 16)
+            {
+                const __mmask16 m = (__mmask16)(differ[v] >> j);
+                const __m512i numbers =
+                    _mm512_add_epi32(up, _mm512_set1_epi32((int)(i + v * step + j)));
+                _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
+                n_changed += (size_t)_mm_popcnt_u32(m);
+            }
+        if ((i + 4 * step) % strip == 0)
+            for (; n_kept < n_changed; n_kept++)
+                lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     }
+    for (; n_kept < n_changed; n_kept++)
+        lmc__add_changed(&to, n_kept, to.place[n_kept], src, base, width);
     crcs[0] = i ? lmc__crc_finish(sum[0], 4) : 0;
     crcs[1] = i ? lmc__crc_finish(sum[1], 4) : 0;
     crcs[0] = lmc__crc32c_avx512(crcs[0], src + i * width, (n - i) * width);
     crcs[1] = lmc__crc32c_avx512(crcs[1], base + i * width, (n - i) * width);
-    return lmc__list_rest(changed, n_changed, most, src, base, i, n, width);
+    return lmc__list_rest(&to, n_changed, most, src, base, i, n, width);
 }
 
 LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32_t crcs[2],
-                                                   uint32_t *changed, size_t most,
+                                                   const lmc__changed *changed, size_t most,
                                                    const uint8_t *src, const uint8_t *base,
                                                    size_t n, unsigned width)
 {
@@ -174,7 +218,8 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ranks;
-    const uint32_t *changed;
+    const uint32_t *changed; /* their places */
+    const uint8_t *before;
     size_t n_changed, next, n;
     const uint8_t *base;
     size_t *counts;
@@ -183,10 +228,11 @@ typedef struct lmc__ranking {
 
 static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                const uint8_t *base, const lmc__grouping *grouping,
-                               const uint32_t *changed, size_t n_changed)
+                               const lmc__changed *changed, size_t n_changed)
 {
     r->ranks = ranks;
-    r->changed = changed;
+    r->changed = changed->place;
+    r->before = changed->before;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
@@ -210,7 +256,7 @@ static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 
 static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                      const uint8_t *base, size_t n, unsigned width,
-                                     const lmc__grouping *grouping, const uint32_t *changed,
+                                     const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
@@ -218,23 +264,23 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
     lmc__rank_rest(&r, n, width);
 }
 
-#if LMC__NEON || LMC__X86
-/* The next step of up to 64 elements, of which m[c] says which are of class c. An element's rank in
+#if LMC__NEON
+/* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], size_t step,
-                                unsigned width, unsigned n_classes)
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+                                unsigned n_classes)
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + step; j++) {
+    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
-    r->n += step;
+    r->n += 64;
 }
 #endif
 
@@ -266,13 +312,13 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, 64, width, n_classes);
+        lmc__rank_step(r, m, width, n_classes);
     }
 }
 
 static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                    const uint8_t *base, size_t n, unsigned width,
-                                   const lmc__grouping *grouping, const uint32_t *changed,
+                                   const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
@@ -285,34 +331,59 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 #endif
 
 #if LMC__X86
+/* Of the bytes of a word, each at most 64, the sum of the lowest `groups` ones, at most seven. */
+LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
+{
+    const uint64_t wanted = bytes & (((uint64_t)1 << 8 * groups) - 1),
+                   pairs = (wanted & 0x00FF00FF00FF00FF) + (wanted >> 8 & 0x00FF00FF00FF00FF);
+    return (uint32_t)(pairs * 0x0001000100010001 >> 48);
+}
+
+/* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
+ * element; and a step has one loop over these, whose end can be foreseen better than that of one in
+ * each group. */
 LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
                                           const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    __m256i highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (r->n + 32 <= n) {
-        uint32_t before = 0;
-        __m256i b[8], keys;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(r->base + r->n * width + 32 * p);
-        keys = lmc__keys_avx2(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t up_to =
-                (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
-            m[c] = up_to & ~before;
-            before = up_to;
+    const uint32_t *const changed = r->changed;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
+    lmc__set_key_ranges(&ranges, grouping);
+    for (c = 0; c + 1 < n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        const uint8_t *const base = r->base + i * width;
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
+                             n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (changed[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
+                                    ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            r->ranks[j] =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
-        lmc__rank_step(r, m, 32, width, n_classes);
     }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r->next = j;
+    r->n = i;
 }
 
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
-                                             const lmc__grouping *grouping, const uint32_t *changed,
-                                             size_t n_changed)
+                                             const lmc__grouping *grouping,
+                                             const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
@@ -322,62 +393,34 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups of 64 elements. A comparison gives the elements of a group that are above a
- * class: above[g][c]; `before` counts those of the groups before, eight classes at a time. So what
- * follows is done once for each changed element, and there is no branch for each group, which could
- * not be foreseen where about one element in 64 has changed.
- *
- *     elements of class c before element i = those above class c - 1, less those above class c */
-#define LMC__RANK_GROUPS 8u
+/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
+ * changed element, and there is no branch for each group, which could not be foreseen where about
+ * one element in 64 has changed. */
 LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes, n_rows = n_classes > 9 ? 16 : 8;
-    const size_t step = 64 * LMC__RANK_GROUPS;
+    const size_t step = 64 * LMC__FOUND_GROUPS;
     const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
     const uint32_t *next = changed;
-    __m512i highest[LMC__MAX_CLASSES], sum[2];
-    uint64_t above[LMC__RANK_GROUPS][LMC__MAX_CLASSES], before[LMC__RANK_GROUPS][LMC__MAX_CLASSES];
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     size_t i;
-    unsigned p, c, g;
-    lmc__set_highest_avx512(highest, grouping);
-    memset(above, 0, sizeof above);
-    sum[0] = sum[1] = _mm512_setzero_si512();
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + step <= n; i += step) {
-        LMC__UNROLL for (g = 0; g < LMC__RANK_GROUPS; g++)
-        {
-            __m512i b[8], keys;
-            lmc__touch_ahead(r->base, (i + 64 * g) * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_avx512(r->base + (i + 64 * g) * width + 64 * p);
-            keys = lmc__keys_avx512(b, width);
-            for (c = 0; c + 1 < n_classes; c++)
-                above[g][c] = _mm512_cmpgt_epu8_mask(keys, highest[c]);
-        }
-        for (g = 0; g < LMC__RANK_GROUPS; g++)
-            for (c = 0; c < n_rows; c += 8) {
-                _mm512_storeu_si512(&before[g][c], sum[c / 8]);
-                sum[c / 8] = _mm512_add_epi64(
-                    sum[c / 8], _mm512_popcnt_epi64(_mm512_loadu_si512(&above[g][c])));
-            }
+        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
         for (; next < end && *next < i + step; next++) {
-            const uint64_t b = lmc__load_element(r->base, *next, width);
             const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            uint64_t here = ~(uint64_t)0, rank = *next & ~(uint32_t)63;
-            c = r->class_of[lmc__key(b, width)];
-            g = *next / 64 % LMC__RANK_GROUPS;
-            if (c) here = above[g][c - 1];
-            if (c) rank = before[g][c - 1];
-            if (c + 1 < n_classes) here &= ~above[g][c];
-            if (c + 1 < n_classes) rank -= before[g][c];
-            r->ranks[next - changed] = (uint32_t)(rank + (uint64_t)_mm_popcnt_u64(here & low));
+            const size_t j = (size_t)(next - changed);
+            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
+            r->ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
-    _mm512_storeu_si512(&before[0][0], sum[0]);
-    _mm512_storeu_si512(&before[0][8], sum[1]);
-    for (c = 0; c < n_classes; c++)
-        r->counts[c] =
-            (size_t)((c ? before[0][c - 1] : i) - (c + 1 < n_classes ? before[0][c] : 0));
+    lmc__store_found(r->counts, n_of);
     r->next = (size_t)(next - changed);
     r->n = i;
 }
@@ -385,7 +428,7 @@ LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigne
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
-                                                 const uint32_t *changed, size_t n_changed)
+                                                 const lmc__changed *changed, size_t n_changed)
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);

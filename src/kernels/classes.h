@@ -358,9 +358,109 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
     highest[c] = _mm512_set1_epi8((char)255);
 }
 
+/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
+ * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
+ * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
+ * class are brought together.
+ *
+ *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
+ *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
+ *     bit 1       1  0  0     0    0 ...    -->    of        1...
+ *     ...                                          elements
+ *
+ * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
+ * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * faster by it. */
+typedef struct lmc__finder {
+    __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
+    unsigned n_sets;                        /* of eight classes: 1 or 2 */
+} lmc__finder;
+
+/* up_to: masks of the elements of each class *or before*. */
+LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
+                                        int up_to)
+{
+    unsigned set, v, c;
+    finder->n_sets = grouping->n_classes > 8 ? 2 : 1;
+    for (set = 0; set < LMC__MAX_CLASSES / 8; set++)
+        for (v = 0; v < 4; v++) {
+            const __m512i keys =
+                _mm512_add_epi8(lmc__load_avx512(lmc__count_up), lmc__splat_avx512(64 * v));
+            __m512i table = lmc__splat_avx512((up_to ? 0xFFFF : 1u) >> 8 * set);
+            for (c = 1; c < grouping->n_classes; c++)
+                table = _mm512_mask_mov_epi8(
+                    table,
+                    _mm512_cmpge_epu8_mask(keys, lmc__splat_avx512(grouping->threshold[c - 1])),
+                    lmc__splat_avx512((up_to ? 0xFFFFu << c : 1u << c) >> 8 * set));
+            finder->table[set][v] = table;
+        }
+}
+
+LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
+{
+    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    const __m512i reversed = _mm512_broadcast_i32x4(
+                      _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
+                  diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
+                  columns = lmc__load_avx512(lmc__columns);
+    const __m512i low = _mm512_permutex2var_epi8(table[0], keys, table[1]),
+                  high = _mm512_permutex2var_epi8(table[2], keys, table[3]),
+                  bits = _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(keys), high);
+    return _mm512_permutexvar_epi8(
+        columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
+}
+
+/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
+ * class c, and before[g][c] is how many of the class there are before the group. They are found in
+ * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
+ * and what is made with them would take a hundred cycles, too many for steps to overlap. */
+#define LMC__FOUND_GROUPS 8u
+typedef struct lmc__found {
+    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+} lmc__found;
+
+/* n_of: elements of each class so far; those of the groups are added. */
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
+                                      unsigned set, const uint8_t *base, size_t n_groups,
+                                      unsigned width)
+{
+    const __m512i own[4] = {table[0], table[1], table[2], table[3]};
+    __m512i sum = n_of[set];
+    size_t g;
+    unsigned p;
+    for (g = 0; g < n_groups; g++) {
+        __m512i b[8], m;
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
+            lmc__load_avx512(base + 64 * (g * width + p));
+        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+        _mm512_storeu_si512(&found->mask[g][8 * set], m);
+        _mm512_storeu_si512(&found->before[g][8 * set], sum);
+        sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
+    }
+    n_of[set] = sum;
+}
+LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
+                                          const lmc__finder *finder, const uint8_t *base,
+                                          size_t n_groups, unsigned width)
+{
+    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
+    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+}
+
+/* n_of, at the end of a loop. */
+LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
+                                         const __m512i n_of[LMC__MAX_CLASSES / 8])
+{
+    uint64_t words[LMC__MAX_CLASSES];
+    unsigned c;
+    _mm512_storeu_si512(words, n_of[0]);
+    _mm512_storeu_si512(words + 8, n_of[1]);
+    for (c = 0; c < LMC__MAX_CLASSES; c++) counts[c] = (size_t)words[c];
+}
+
 /* In registers, the CRC as in split_root: sum[p] folds every width-th vector of base, from the p-th
- * on, so that the folds of a step do not wait for each other. A comparison gives a mask at once,
- * and its number of ones is that of a group: the byte of the tally. */
+ * on, so that the folds of a step do not wait for each other. The ones of a word are those of a
+ * group: eight groups' numbers, as bytes of a word, are the tally's. */
 LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
                                                            const uint8_t *base, size_t n,
                                                            unsigned width,
@@ -370,14 +470,17 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
     const __m512i fold = lmc__crc_factor(width);
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m512i sum[8], b[8], keys[LMC__TALLY_GROUPS], highest[LMC__MAX_CLASSES],
-        start = lmc__crc_start(0);
+    size_t i;
+    __m512i sum[8], b[8], up_to[LMC__MAX_CLASSES / 8], start = lmc__crc_start(0);
+    uint64_t in_classes[LMC__MAX_CLASSES];
+    lmc__finder finder;
     uint32_t crc = 0;
-    unsigned v, p, c;
-    lmc__set_highest_avx512(highest, grouping);
+    unsigned v, p, c, set;
+    lmc__set_finder(&finder, grouping, 1);
+    up_to[0] = up_to[1] = _mm512_setzero_si512();
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
             const size_t at = i + 64 * v;
@@ -392,20 +495,28 @@ LMC__INLINE_AVX512 uint32_t lmc__count_classes_body_avx512(size_t counts[LMC__MA
             start = _mm512_setzero_si512(); /* for the first step only */
             keys[v] = lmc__keys_avx512(b, width);
         }
-        for (c = 0; c + 1 < n_classes; c++) {
-            uint64_t groups = 0;
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups |=
-                (uint64_t)_mm_popcnt_u64(_mm512_cmple_epu8_mask(keys[v], highest[c])) << 8 * v;
-            if (tally) lmc__store64(tally + c * row + i / 64, groups);
-            up_to[c] += (uint32_t)_mm_cvtsi128_si32(
-                _mm_sad_epu8(_mm_cvtsi64_si128((long long)groups), _mm_setzero_si128()));
+        groups[0] = groups[1] = _mm512_setzero_si512();
+        for (set = 0; set < finder.n_sets; set++)
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
+                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
+                                                   keys[v], finder.table[set])),
+                                               8 * v));
+        for (set = 0; set < finder.n_sets; set++) {
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            up_to[set] =
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
         }
+        if (tally)
+            for (c = 0; c + 1 < n_classes; c++)
+                lmc__store64(tally + c * row + i / 64, in_classes[c]);
     }
-    up_to[n_classes - 1] = i;
+    lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
+    lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
     /* Without a step there is no first vector to which the register could have been added: 0. */
     if (i) crc = lmc__crc_finish(sum, width);
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+    for (c = 0; c < n_classes; c++)
+        counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
     return lmc__crc32c_avx512(crc, base + i * width, (n - i) * width);
 }
 

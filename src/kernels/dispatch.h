@@ -48,7 +48,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
- *     leaf 7 ecx     1 VBMI, 6 VBMI2, 10 VPCLMULQDQ, 14 VPOPCNTDQ       0x4442
+ *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
  * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
@@ -62,9 +62,9 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4 and
-     * later have all */
-    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4442) == 0x4442;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
+     * and later have all */
+    return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 #endif
 

@@ -124,8 +124,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
  * is streamed, and its last 32 bytes are stored where they belong.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 32 bytes
- * from where it is, so up to 32 bytes into its slack, LMC__PAD. Streaming stores reach other
+ * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
  * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
@@ -142,7 +142,7 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 32 equal bytes that never goes on: how far a
+/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
  * step would go is masked, with no bits for constants, all bits for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
@@ -152,10 +152,10 @@ typedef struct lmc__side_cursor {
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
  * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[32])
+                                                      uint8_t constant[64])
 {
     lmc__side_cursor cursor;
-    lmc__store_avx2(constant, lmc__splat_avx2(side.value));
+    memset(constant, side.value, 64);
     cursor.at = side.list ? side.list + used : constant;
     cursor.mask = side.list ? ~(size_t)0 : 0;
     return cursor;
@@ -185,12 +185,12 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const __m256i zero = _mm256_setzero_si256();
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
-    uint8_t *from, *to = buffers->strip[0], constant[2][32];
+    uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
-    __m256i v[8];
-    unsigned p;
+    __m256i v[8], top[2];
+    unsigned p, h;
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
@@ -201,35 +201,37 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
-        for (j = 0; j < n_strip; j += 32) {
+        for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
              * so the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
-                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 32 * p, streaming.next_size));
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const uint32_t m = lmc__load32(mask + (i + j) / 8);
-                const size_t ones = (size_t)_mm_popcnt_u64(m);
-                v[width - 1] = lmc__merge_step_avx2(m, left.at, right.at, zero, zero, 1, 1);
-                left.at += (32 - ones) & left.mask;
+                const size_t ones =
+                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
-            } else {
-                v[width - 1] = lmc__load_avx2(rows.row[width - 1] + i + j);
             }
-            LMC__UNROLL for (p = 0; p + 1 < width; p++) v[p] = lmc__load_avx2(rows.row[p] + i + j);
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
-            if (rotate)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + at + 32 * p, v[p]);
-            if (j == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
-            lmc__copy_stream_avx2(out, from + head, at, width);
+            LMC__UNROLL for (h = 0; h < 2; h++)
+            {
+                const size_t half = at + 32 * width * h;
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : lmc__load_avx2(rows.row[p] + i + j + 32 * h);
+                if (width >= 8) lmc__join_step_avx2(v, width, 4);
+                if (width >= 4) lmc__join_step_avx2(v, width, 2);
+                if (width >= 2) lmc__join_step_avx2(v, width, 1);
+                if (rotate)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__rotate_avx2(v[p], width, 0);
+                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(to + half + 32 * p, v[p]);
+                if (j == 0 && h == 0) lmc__store_avx2(from + LMC__STRIP_SIZE, v[0]);
+                lmc__copy_stream_avx2(out, from + head, half, width);
+            }
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;

@@ -351,25 +351,6 @@ LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src,
     }
 }
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
-{
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
-    size_t at, i;
-    for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
-        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
-            lmc__crc_lanes(c, p + at, i);
-            lmc__crc_lanes(c, p + at, i + 1);
-        }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
-    }
-    return ~(uint32_t)c[0];
-}
-
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {

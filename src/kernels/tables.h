@@ -366,6 +366,11 @@ static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
 
+/* Of a square of eight rows of eight bytes, column by column. */
+static const uint8_t lmc__columns[64] =
+    {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
+    20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
+
 /* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
  * lower halves' bytes in turn, of the upper halves' bytes in turn. */
 static const uint8_t lmc__shuffles[4][64] =

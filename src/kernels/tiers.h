@@ -30,7 +30,7 @@
  *                  neon_only: without both
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ and VPCLMULQDQ
+ *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
  * the same bytes, so that is a matter of speed only.

@@ -131,6 +131,13 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
+ * was predicted, `width` bytes each, one behind another. */
+typedef struct lmc__changed {
+    uint32_t *place;
+    uint8_t *now, *before;
+} lmc__changed;
+
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
  * first. */
@@ -212,12 +219,12 @@ typedef struct lmc__kernels {
     uint32_t (*group)(const struct lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
                       const uint8_t *base, size_t n, unsigned width, int subtract,
                       const lmc__grouping *grouping);
-    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2], uint32_t *changed,
-                           size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                           unsigned width);
+    size_t (*list_changes)(const struct lmc__kernels *k, uint32_t crcs[2],
+                           const lmc__changed *changed, size_t most, const uint8_t *src,
+                           const uint8_t *base, size_t n, unsigned width);
     void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
                          size_t n, unsigned width, const lmc__grouping *grouping,
-                         const uint32_t *changed, size_t n_changed);
+                         const lmc__changed *changed, size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,

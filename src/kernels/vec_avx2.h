@@ -141,6 +141,27 @@ LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
         _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
 }
 
+/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
+ * first 32 of them, and spread_high, of the others: as spread_bits. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+{
+    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+{
+    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
+                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+}
+
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
  * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
  * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:

@@ -21,6 +21,17 @@
  * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
  * caller's, and must stay until the reader is freed. */
 
+/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
+static void lmc__share_meter(lmc_reader *r)
+{
+    const lmc_base *const base = r->options.base;
+    const lmc_reader *const below = base && base->read == lmc__read_as_base
+                                        ? (const lmc_reader *)base->user
+                                        : r->options.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+}
+
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid.
  *
@@ -50,6 +61,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_tables(&r->tables, options->alloc_user);
     lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
     r->features = LMC__KNOWN_FEATURES;
+    lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;

@@ -167,7 +167,7 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader's has none: nobody asks for identities */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
         lmc__piece *const piece = (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
         if (piece->in_tensor) piece->crc64 = k->crc64(0, content, piece->size);
         if (piece->part_size)
@@ -205,7 +205,8 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     else content = lmc__decode_job(&c->wave, &job->job, worker);
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
-    if (job->job.status == LMC_OK) lmc__set_piece_crcs(c, job, content, info->size, info->crc);
+    if (job->job.status == LMC_OK)
+        lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
 }
 
 /* The first error of n jobs, in order. */
@@ -329,6 +330,19 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
         job->n_pieces++;
+    }
+    return LMC_OK;
+}
+
+/* A reader's, who wants the identity of a tensor: the part of a block that is kept. */
+static enum lmc_status lmc__plan_content(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job)
+{
+    size_t size = job->job.keep;
+    job->first_piece = c->pieces.size / sizeof(lmc__piece);
+    for (; size != 0; job->n_pieces++) {
+        const lmc__piece piece = lmc__plan_piece(d, size);
+        LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
+        size -= piece.size;
     }
     return LMC_OK;
 }

@@ -19,6 +19,7 @@
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
+#include "snapshot/work.h"
 
 /* Reading by the index: any bytes of any file, without what lies between.
  *
@@ -35,8 +36,9 @@
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes LMC__WINDOW_SIZE bytes to its *window*, from which the next questions
- * are answered: what is asked for from front to back is decoded once (lmc__read_as_base).
+ * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
+ * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
+ * bounded, whatever a file refers to (work.h).
  *
  * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
  * the coder may be in use while a prediction is read, which may need it.
@@ -63,10 +65,14 @@ struct lmc_reader {
     lmc__origin origin;
     /* the end of the source, while it is opened; else empty */
     lmc__buffer tail;
-    /* bytes of stream window_stream from window_start on */
-    lmc__buffer window;
-    size_t window_stream;
-    uint64_t window_start;
+    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
+    lmc__windows as_base, back;
+    /* the chain's: own_meter, or that of the base or lender */
+    lmc__meter own_meter, *meter;
+    /* snapshots of the chain that are known to be read by this meter, this one included */
+    uint64_t n_links;
+    /* the tensor that is being read whole, to know its identity; or NULL */
+    lmc__digester *digester;
     /* of all items, in the order of the files, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -101,7 +107,8 @@ static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&
 /* Of its own; coder, tables and origin have theirs. */
 static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
 {
-    visit(&r->window, alloc_user);
+    lmc__visit_windows(&r->as_base, visit, alloc_user);
+    lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
     visit(&r->names, alloc_user);
@@ -240,15 +247,6 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
     return number < stream->first_run + stream->n_runs &&
            lmc__run_at(r, number)->run.start <= position &&
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
-/* What a reader's origin reads back: its own file. Not by the window, in which might be what is
- * just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep. */
-static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
-{
-    return lmc_reader_read_file((lmc_reader *)user, file_number, offset, dst, size);
 }
 
 LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
@@ -435,8 +433,14 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
         const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
         size_t head = 0, i;
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
-        if (run->prediction != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head));
+        if (run->prediction != LMC__PREDICT_ZERO) {
+            lmc__digester *const digester = r->digester;
+            enum lmc_status status;
+            r->digester = NULL; /* other bytes than those that are wanted */
+            status = lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head);
+            r->digester = digester;
+            LMC__TRY(status);
+        }
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
         c->in[0].size = 0;
         LMC__TRY(lmc__reserve(&c->in[0], in_size));
@@ -449,6 +453,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             job->position.run = (uint32_t)number;
             job->position.block = (uint32_t)block;
             LMC__TRY(lmc__read_known_block(r, number, block, job->src, &job->info));
+            LMC__TRY(lmc__spend(r->meter, (uint64_t)job->info.size + job->info.encoded_size));
             job->skip = at < offset ? (size_t)(offset - at) : 0;
             job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
             job->dst = dst + (size_t)(at + job->skip - offset);
@@ -463,30 +468,46 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->n_pieces = 0;
             job->streaming = lmc__no_streaming;
             job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
+            if (r->digester) LMC__TRY(lmc__plan_content(c, r->digester, block_job));
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));
+        if (r->digester) lmc__absorb_pieces(c, r->digester);
     }
     return LMC_OK;
 }
 
-/* Of a block that is not wanted whole, these many bytes of the run are decoded and kept, or the
- * block if that is larger: what a delta wants of its base comes in pieces as small as tensors,
- * mostly neighbours. */
-#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
+ * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+ * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
+ * of the next link; and who asks here and there pays for a block. Of damaged files always a block:
+ * a neighbour that is lost must not cost this one. */
+static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
+                                        uint64_t at)
+{
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    const uint64_t start = at - at % run->block_size;
+    size_t follows, span = run->block_size, n; /* powers of two */
+    lmc__window *const window =
+        lmc__choose_window(windows, run->stream, run->start + start, &follows);
+    while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
+    n = (size_t)lmc__min64(span - start % span, run->size - start);
+    LMC__TRY(lmc__reserve(&window->bytes, n));
+    LMC__TRY(r->read_run(r, number, start, window->bytes.data, n));
+    window->bytes.size = n; /* nothing, if reading fails */
+    return LMC_OK;
+}
 
-/* lmc_base's read. Three ways, whichever fits the next bytes:
- *  - they are in the window;
+/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+ *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
  *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
  *    and then a block goes through all of them at one place;
- *  - else the window is filled, from the block that they begin in, and asked again.
- * A window begins with the block that is wanted and ends at a multiple of its span: what is asked
- * for from front to back is decoded once, and so asked for once of the next link. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size)
+ *  - else a window is filled, from the block that they begin in, and asked again. */
+static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
+                                            size_t file_number, uint64_t offset, void *dst,
+                                            size_t size)
 {
-    lmc_reader *r = (lmc_reader *)user;
     const lmc_file *f = lmc_reader_get_file(r, file_number);
     const lmc__stream *stream;
     uint8_t *out = (uint8_t *)dst;
@@ -495,33 +516,25 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
     while (size != 0) {
         const size_t number = lmc__find_run(r, stream, offset);
+        const lmc__window *window;
         const lmc__run *run;
         uint64_t at;
         size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        if (run->stream == r->window_stream && offset >= r->window_start &&
-            offset - r->window_start < r->window.size) {
-            part = lmc__min(part, (size_t)(r->window_start + r->window.size - offset));
-            memcpy(out, r->window.data + (size_t)(offset - r->window_start), part);
+        window = lmc__find_window(windows, run->stream, offset);
+        if (window) {
+            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
+            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
         } else if (at % run->block_size == 0 &&
                    (part >= run->block_size || part == run->size - at)) {
             if (part < run->size - at) part -= part % run->block_size;
             LMC__TRY(r->read_run(r, number, at, out, part));
         } else { /* to be found in it now */
-            const size_t span = run->block_size > LMC__WINDOW_SIZE
-                                    ? run->block_size
-                                    : LMC__WINDOW_SIZE; /* powers of two */
-            const uint64_t start = at - at % run->block_size;
-            const size_t n = (size_t)lmc__min64(span - start % span, run->size - start);
-            r->window.size = 0; /* nothing, if reading fails */
-            LMC__TRY(lmc__reserve(&r->window, n));
-            LMC__TRY(r->read_run(r, number, start, r->window.data, n));
-            r->window.size = n;
-            r->window_stream = run->stream;
-            r->window_start = run->start + start;
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
             continue;
         }
         out += part;
@@ -529,6 +542,29 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
         size -= part;
     }
     return LMC_OK;
+}
+
+/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
+    const enum lmc_status status =
+        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
+ * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
+ * this is one level deep. In damaged files runs may lie one over the other, and then what is found
+ * in a place may be another run than the one that was added: that is why it is asked again. */
+static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -549,18 +585,12 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 
 /* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
  * to the caller, who learns of no sizes. */
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
+                                      uint8_t *out, size_t size)
 {
-    const lmc__listed_file *f;
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
+    const lmc__listed_file *const f = lmc__file_at(r, file_number);
+    const lmc__stream *const stream = lmc__stream_of(r, f);
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    if (size == 0) return LMC_OK;
-    stream = lmc__stream_of(r, f);
     offset += f->start; /* within the stream from now on */
     for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
         const lmc__run *run;
@@ -576,11 +606,66 @@ LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, 
     return LMC_OK;
 }
 
+LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
+                                             void *dst, size_t size)
+{
+    enum lmc_status status;
+    const lmc_file *f;
+    int is_outermost;
+    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    f = &lmc__file_at(r, file_number)->file;
+    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
+    status = lmc__read_runs(r, file_number, offset, (uint8_t *)dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* It is the reader's own, so its identity is that of the index. */
+static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+{
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
+    size_t i;
+    if (!f || f->n_tensors == 0) return 0;
+    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i];
+}
+
+/* All of a tensor: its identity must be what the index says. The CRCs of blocks tell nothing of
+ * that if whole blocks, with what the index has of them, are another snapshot's. */
+static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                         const lmc_tensor *tensor, void *dst)
+{
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    lmc__digester digester;
+    enum lmc_status status;
+    lmc_tensor alone = *tensor;
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    alone.offset = 0;
+    file.n_tensors = 1;
+    file.tensors = &alone;
+    file.size = tensor->size;
+    lmc__begin_digester(&digester, &file);
+    r->digester = &digester;
+    status = lmc_reader_read_file(r, file_number, tensor->offset, dst, (size_t)tensor->size);
+    r->digester = NULL;
+    r->coder->pieces.size = 0; /* after an error there may be some */
+    if (status != LMC_OK) return status;
+    lmc__finish_identity_to(&digester, identity);
+    LMC__CHECK(memcmp(identity, tensor->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
+    if (r && dst && size && size == tensor->size && !r->is_salvage &&
+        lmc__is_listed_tensor(r, file_number, tensor))
+        return lmc__read_checked(r, file_number, tensor, dst);
     return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
 }
 

@@ -595,6 +595,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->origin.user = options->user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && identity) memcpy(identity, found, LMC_IDENTITY_SIZE);
+    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__visit_restorer(r, lmc__free_visited, NULL);
     lmc__free_listing(&r->listing);

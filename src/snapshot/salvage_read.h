@@ -15,6 +15,7 @@
 #include "snapshot/runs.h"
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
+#include "snapshot/work.h"
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
 #ifndef LMC_NO_SALVAGE
@@ -69,6 +70,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc_
     LMC__CHECK(info.size == block->length && info.encoded_size == block->size &&
                    info.has_prediction == block->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
+    LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
     status = lmc__decode_block(c->wave.k, dst, off, c->in[0].data, &info,
                                info.has_prediction ? dst : NULL, c->wave.workspaces,
@@ -129,7 +131,7 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
             if (s->outer_status == LMC_OK) continue;
         }
         status = lmc__decode_copy(&s->reader, number, f, dst);
-        if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+        if (status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT) return status;
     }
     return status;
 }
@@ -301,6 +303,8 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     const uint64_t limit = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
     const size_t size = (size_t)lmc__min64(f->length - skip, most);
+    lmc__meter *const meter = s->reader.meter;
+    int is_outermost;
     if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
     range->position.run = f->run;
     range->position.block = f->block;
@@ -308,7 +312,9 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
         s->ranged = 0;
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
+        is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
         s->ranged_status = lmc__decode_found(s, number, i, s->range.data);
+        lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
     }

@@ -29,8 +29,8 @@
 
 /* The calls, in the order in which they are legal:
  *
- *     open -> [ begin_file -> write_bytes, write_stream ... -> end_file ] -> finish -> free
- *               ^------------- once or more often, no two at once ------^
+ *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
+ *               ^---------- once or more often, no two at once ---^
  *
  * Metadata may be added at any time before finish, free be called at any time. And what they write
  * (spec 3 and 6), while the index grows in memory:

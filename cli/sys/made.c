@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+#include "made.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attributes.h"
+#include "memory.h"
+#include "temporary.h"
+
+#define DIRECTORY_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* -- the nodes -- */
+
+static size_t hash_name(size_t parent, const char *name, size_t size)
+{
+    uint64_t hash = UINT64_C(14695981039346656037) ^ parent; /* FNV-1a */
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(1099511628211);
+    return (size_t)(hash ^ hash >> 29);
+}
+
+static void link_node(struct made *m, size_t number)
+{
+    const struct made_directory *d = &m->list[number];
+    size_t *slot = &m->table[hash_name(d->parent, d->name, strlen(d->name)) & (m->n_slots - 1)];
+    m->list[number].next = *slot;
+    *slot = number;
+}
+
+/* Its number; 0: there is none. */
+static size_t find_node(const struct made *m, size_t parent, const char *name, size_t size)
+{
+    size_t i = m->table[hash_name(parent, name, size) & (m->n_slots - 1)];
+    while (i && (m->list[i].parent != parent || strncmp(m->list[i].name, name, size) != 0 ||
+                 m->list[i].name[size] != 0))
+        i = m->list[i].next;
+    return i;
+}
+
+static size_t add_node(struct made *m, size_t parent, const char *name, size_t size)
+{
+    struct made_directory *d;
+    if (m->n == m->room) {
+        m->room = m->room * 2 + 16;
+        m->list = (struct made_directory *)resize(m->list, m->room, sizeof *m->list);
+    }
+    d = &m->list[m->n];
+    memset(d, 0, sizeof *d);
+    d->parent = parent;
+    if (name) {
+        d->name = copy_string(name, size);
+        d->depth = m->list[parent].depth + 1;
+    }
+    m->n++;
+    if (m->n > m->n_slots) {
+        m->n_slots = m->n_slots ? m->n_slots * 2 : 64;
+        m->table = (size_t *)resize(m->table, m->n_slots, sizeof *m->table);
+        memset(m->table, 0, m->n_slots * sizeof *m->table);
+        for (size_t i = 1; i + 1 < m->n; i++) link_node(m, i);
+    }
+    if (name) link_node(m, m->n - 1);
+    return m->n - 1;
+}
+
+/* -- going -- */
+
+static int go_to(struct made *m, const char *name, size_t number)
+{
+    const int fd = openat(m->fd, name, DIRECTORY_FLAGS);
+    if (fd < 0) return errno;
+    close(m->fd);
+    m->fd = fd;
+    m->at = number;
+    return 0;
+}
+
+static int go_up(struct made *m) { return go_to(m, "..", m->list[m->at].parent); }
+
+/* The umask would keep us out of what we make: then it gets its mode at the end. */
+static int needs_mode(void) { return mask_mode(0700) != 0700; }
+
+/* Down into a directory that is a node, and perhaps not there. */
+static int go_down(struct made *m, size_t number)
+{
+    struct made_directory *d = &m->list[number];
+    if (!d->is_there) {
+        if (m->n_entries >= m->max_entries) return MADE_TOO_MANY;
+        if (mkdirat(m->fd, d->name, needs_mode() ? 0700 : 0777) == 0) m->n_entries++;
+        else if (errno != EEXIST) /* names that this file system takes for the same */ return errno;
+        d->is_there = 1;
+    }
+    return go_to(m, d->name, number);
+}
+
+/* There is room in m->way. Allocates nothing: see lock_temporary(). */
+int go_to_made(struct made *m, size_t target)
+{
+    size_t n = 0, up = target;
+    int error = 0;
+    lock_temporary();
+    while (m->list[up].depth > m->list[m->at].depth) up = m->list[up].parent;
+    while (!error && m->at != up) {
+        if (m->list[up].depth == m->list[m->at].depth) up = m->list[up].parent;
+        error = go_up(m);
+    }
+    for (size_t i = target; i != up; i = m->list[i].parent) m->way[n++] = i;
+    while (!error && n > 0) error = go_down(m, m->way[--n]);
+    unlock_temporary();
+    return error;
+}
+
+/* -- outside -- */
+
+int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth)
+{
+    memset(m, 0, sizeof *m);
+    m->max_entries = max_entries;
+    m->max_depth = max_depth;
+    m->fd = open(root, DIRECTORY_FLAGS);
+    add_node(m, 0, NULL, 0);
+    m->list[0].is_there = 1;
+    return m->fd < 0 ? errno : 0;
+}
+
+/* The node of the first `size` bytes of a path. */
+static int find_directory(struct made *m, const char *path, size_t size, size_t *number)
+{
+    size_t at = 0, depth = 0;
+    for (size_t i = 0; i < size; i++) depth += path[i] == '/' ? 1 : 0;
+    if (size && depth + 1 > m->max_depth) return MADE_TOO_DEEP;
+    if (depth + 1 > m->way_room) {
+        m->way_room = depth + 64;
+        m->way = (size_t *)resize(m->way, m->way_room, sizeof *m->way);
+    }
+    while (size) {
+        const char *slash = (const char *)memchr(path, '/', size);
+        const size_t length = slash ? (size_t)(slash - path) : size;
+        const size_t found = find_node(m, at, path, length);
+        if (!found && m->n > m->max_entries) return MADE_TOO_MANY;
+        at = found ? found : add_node(m, at, path, length);
+        path += length + (slash ? 1 : 0);
+        size -= length + (slash ? 1 : 0);
+    }
+    *number = at;
+    return 0;
+}
+
+int enter_made(struct made *m, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t number;
+    int error = find_directory(m, path, slash ? (size_t)(slash - path) : 0, &number);
+    return error ? error : go_to_made(m, number);
+}
+
+int make_directory(struct made *m, const char *path, size_t *number)
+{
+    int error = find_directory(m, path, strlen(path), number);
+    return error ? error : go_to_made(m, *number);
+}
+
+int count_made_file(struct made *m)
+{
+    if (m->n_entries >= m->max_entries) return MADE_TOO_MANY;
+    m->n_entries++;
+    return 0;
+}
+
+int leave_empty(struct made *m)
+{
+    int error = 0, is_empty = 1;
+    lock_temporary();
+    while (m->at && is_empty && !error) {
+        const size_t number = m->at;
+        error = go_up(m);
+        if (error) break;
+        is_empty = unlinkat(m->fd, m->list[number].name, AT_REMOVEDIR) == 0;
+        if (is_empty) m->list[number].is_there = 0;
+        else if (errno != ENOTEMPTY && errno != EEXIST) error = errno;
+    }
+    unlock_temporary();
+    return error;
+}
+
+/* What is above is opened before the mode is set, which may lock it. */
+static int finish_directory(const struct made *m, const struct made_directory *d, int is_synced)
+{
+    int error = 0;
+    if (d->has_attributes) error = set_attributes(m->fd, &d->attributes);
+    else if (d->name && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
+             errno != ENOTSUP)
+        error = errno; /* one that the snapshot does not tell of; the root is the caller's */
+    if (!error && is_synced && fsync(m->fd) != 0 && errno != EINVAL) error = errno;
+    return error;
+}
+
+int finish_made(struct made *m, int is_synced)
+{
+    int error = 0;
+    for (size_t i = m->n; i-- > 0 && !error;) { /* parents have smaller numbers */
+        int up = -1;
+        const struct made_directory *d = &m->list[i];
+        if (!d->is_there || !(d->has_attributes || is_synced || needs_mode())) continue;
+        error = go_to_made(m, i);
+        if (!error && i) {
+            up = openat(m->fd, "..", DIRECTORY_FLAGS);
+            error = up < 0 ? errno : 0;
+        }
+        if (!error) error = finish_directory(m, d, is_synced);
+        if (up >= 0) {
+            close(m->fd);
+            m->fd = up;
+            m->at = d->parent;
+        }
+    }
+    return error;
+}
+
+void close_made(struct made *m)
+{
+    if (m->fd >= 0) close(m->fd);
+    for (size_t i = 0; i < m->n; i++) free(m->list[i].name);
+    free(m->list);
+    free(m->table);
+    free(m->way);
+    memset(m, 0, sizeof *m);
+    m->fd = -1;
+}

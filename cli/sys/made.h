@@ -1,0 +1,82 @@
+/* made.h - directories that are made below a root, each of them once
+ * SPDX-License-Identifier: MIT
+ *
+ *   open_made -> enter_made ... -> finish_made -> close_made
+ *
+ * A snapshot of 4 bytes a directory can ask for chains of thousands. So nothing here looks a path
+ * up from the root: one descriptor goes from directory to directory, by names of one component, and
+ * every directory that was made is remembered, as a node of a tree:
+ *
+ *   root 0 --- "a" 1 --- "b" 2 --- "c" 3          enter_made("a/b/d/f"): from node 3 one up, then
+ *                           +--- "d" 4            "d" is looked for among the nodes, and made
+ *
+ * Whoever goes to another directory goes up to what both have in common, and down from there. What
+ * two neighbours of a snapshot do not have in common is spelled out in it (spec 5.1), so the steps
+ * are in proportion to the bytes of its paths, and the calls of mkdir to the directories.
+ *
+ * What makes or removes takes the lock of the temporary name (temporary.h).
+ *
+ * The root must be private: ".." leads to where we came from, as nobody else can move anything.
+ */
+#ifndef LMC_CLI_MADE_H
+#define LMC_CLI_MADE_H
+
+#include "platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "attributes.h"
+
+struct made_directory {
+    char *name;    /* within its parent; NULL: the root */
+    size_t parent; /* a smaller number */
+    size_t next;   /* with the same hash; 0: none */
+    size_t depth;
+    int is_there;
+    int has_attributes;
+    struct attributes attributes; /* which it gets at the end */
+};
+
+struct made {
+    int fd;    /* of the directory where we are; -1: closed */
+    size_t at; /* its number */
+    struct made_directory *list;
+    size_t n, room;
+    size_t *table, n_slots; /* numbers by the hash of parent and name */
+    size_t *way, way_room;  /* down to where we go: room for the deepest node */
+    uint64_t n_entries;     /* files and directories so far */
+    uint64_t max_entries;
+    size_t max_depth;
+};
+
+/* Errors are 0, errno, or one of these: the tree would be larger than it may be. */
+enum { MADE_TOO_MANY = -1, MADE_TOO_DEEP = -2 };
+
+/* Opens the root, which is there. */
+int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth);
+
+/* Goes to the directory that path is in, below the root, and makes what is not there of it. Then
+ * m->fd is its descriptor, until the next call. */
+int enter_made(struct made *m, const char *path);
+
+/* Makes a directory, or finds it; *number: its own. */
+int make_directory(struct made *m, const char *path, size_t *number);
+
+/* Goes to a directory by its number, and makes what is not there of it. */
+int go_to_made(struct made *m, size_t number);
+
+/* Counts a file that is made where we are. */
+int count_made_file(struct made *m);
+
+/* Removes the directory where we are and those above it, as far as they are empty. Whoever enters
+ * them again makes them again. */
+int leave_empty(struct made *m);
+
+/* From the leaves to the root, which a mode may lock: sets the attributes, and with is_synced
+ * brings each directory to the disk. */
+int finish_made(struct made *m, int is_synced);
+
+void close_made(struct made *m);
+
+#endif

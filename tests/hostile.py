@@ -1,0 +1,245 @@
+"""Hostile snapshots, made byte by byte (format 1.0), for test_hostile.py and for who wants to measure what one costs.
+
+    python3 tests/hostile.py own N [BLOCKS]      N one-byte segments that take turns in blocks of 8 MiB
+    python3 tests/hostile.py deep FILES DEPTH    empty files, each below directories of its own
+    python3 tests/hostile.py chain LINKS DIR     a chain of tiny deltas, c000000.lmc and so on
+    python3 tests/hostile.py names               names, paths and dtypes that a terminal would obey
+
+Each writes to standard output, but for chain. Nothing here is wrong: a decoder must take these files, or say LIMIT. They are small, and
+ask for much. SPDX-License-Identifier: MIT
+"""
+import ctypes, hashlib, os, struct, sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "spec"))
+import make_vectors
+
+MEBI = 1 << 20
+LARGEST = 8 * MEBI  # of a block
+
+_library = None
+
+
+def crc(data):
+    """CRC-32C, by the library where it is built: gigabytes of zeros take long in Python."""
+    global _library
+    if _library is None:
+        path = os.path.join(ROOT, "build", "liblmc.so")
+        _library = ctypes.CDLL(path) if os.path.exists(path) else False
+        if _library: _library.lmc_crc32c.restype, _library.lmc_crc32c.argtypes = ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+    return _library.lmc_crc32c(0, bytes(data), len(data)) if _library else make_vectors.crc(data)
+
+
+_chunks = {}
+
+
+def chunk_crc(data):
+    """CRC-64 of a chunk; the same ones come again and again."""
+    if data not in _chunks:
+        _chunks[data] = make_vectors.crc64(data)
+    return _chunks[data]
+
+
+def identity(kind, dtype, shape, data):
+    chunks = [chunk_crc(data[i:i + 262144]) for i in range(0, len(data), 262144)]
+    return hashlib.sha256(b"LMC tensor 2\0" + bytes([kind]) + struct.pack("<%dQ" % len(chunks), *chunks) + bytes([len(dtype)]) + dtype +
+                          bytes([len(shape)]) + struct.pack("<%dQ" % (len(shape) + 1), *shape, len(data))).digest()
+
+
+def identity_of_file(data):
+    return identity(1, b"U8", (len(data),), data)
+
+
+def identity_of_snapshot(items):
+    return hashlib.sha256(b"LMC snapshot 2\0" + b"".join(struct.pack("<I", len(name)) + name + i for name, i in sorted(items))).digest()
+
+
+varint = make_vectors.varint
+
+
+def file_body(size, path=b"", tensors=()):
+    """tensors: (name, dtype as a string of its own or a number, shape, size)."""
+    body = varint(1) + bytes([0, 0]) + varint(len(path)) + path + varint(size) + varint(len(tensors))
+    for name, dtype, shape, n in tensors:
+        body += bytes([0, 0]) + varint(len(name)) + name
+        body += bytes([dtype]) if isinstance(dtype, int) else bytes([0, len(dtype)]) + dtype
+        body += bytes([len(shape)]) + b"".join(map(varint, shape)) + (b"" if isinstance(dtype, int) else varint(n))
+    return body
+
+
+def run_body(size, log2, prediction=0, segments=()):
+    """segments: (size, number of the item or file, offset)."""
+    body = varint(size) + bytes([log2, prediction, 0])
+    if prediction:
+        last = -1
+        body += varint(len(segments))
+        for n, number, offset in segments:
+            d = number - last - 1
+            body += varint(n) + varint(1 + 2 * (2 * d if d >= 0 else -2 * d - 1) + (offset != 0)) + (varint(offset) if offset else b"")
+            last = number
+    return body
+
+
+def block(run, number, payload, n, log2_width, layout, content_crc, prediction=0, base_crc=0):
+    head = bytes([0xB1, log2_width | layout << 5, prediction, 0]) + struct.pack("<IIII", n, len(payload), content_crc, base_crc)
+    return head + struct.pack("<I", crc(struct.pack("<II", run, number) + head)) + payload
+
+
+def stored(run, number, data):
+    return block(run, number, data, len(data), 0, 0, crc(data))
+
+
+class File:
+    """A snapshot, section by section."""
+
+    def __init__(self, base=None, depth=0, own=False):
+        head = bytes.fromhex("834C4D430D0A1A0A") + struct.pack("<BBHIQQ32sIQ", 1, 0, 80, 0, (2 if depth else 0) | (4 if own else 0), 0, base or bytes(32), depth, 0)
+        self.header = head + struct.pack("<I", crc(head))
+        self.parts, self.at = [self.header], 80
+        self.entries, self.items, self.n_files, self.n_runs = [], [], 0, 0
+
+    def put(self, data):
+        self.parts.append(data)
+        self.at += len(data)
+
+    def section(self, kind, number, body):
+        head = kind + struct.pack("<IQ", number, len(body))
+        head += struct.pack("<I", crc(head)) + struct.pack("<I", crc(body))
+        self.entries.append(struct.pack("<Q", self.at) + head + body)
+        self.put(head + body)
+
+    def file(self, body, file_crc, items):
+        """items: (name, identity) of what the file holds."""
+        self.section(b"FILE", self.n_files, body)
+        self.n_files += 1
+        self.entries.append(struct.pack("<I", file_crc) + b"".join(i for _, i in items))
+        self.items += items
+
+    def run(self, body, blocks):
+        self.section(b"RUN ", self.n_runs, body)
+        self.n_runs += 1
+        self.entries.append(b"".join(struct.pack("<I", len(b)) + b[20:24] for b in blocks))
+        for b in blocks: self.put(b)
+
+    def done(self):
+        body = self.header + struct.pack("<II", self.n_files + self.n_runs, 0) + identity_of_snapshot(self.items) + b"".join(self.entries)
+        head = b"INDX" + struct.pack("<IQ", 0, len(body))
+        head += struct.pack("<I", crc(head)) + struct.pack("<I", crc(body))
+        at = self.at
+        self.put(head + body)
+        trailer = struct.pack("<QQQBBH", at, len(head) + len(body), self.at + 40, 1, 0, 0)
+        self.put(trailer + struct.pack("<I", crc(trailer)) + bytes.fromhex("824C4D430D0A1A0A"))
+        return b"".join(self.parts)
+
+
+def zeros(run, number, size=LARGEST):
+    """The block that decodes to most for its size: 40 bytes are 8 MiB."""
+    return block(run, number, bytes([1, 0]) * 8, size // 8, 3, 1, crc(bytes(size)))
+
+
+def segments_of_one_byte(n, n_blocks):
+    """Own predictions of a byte each, from one far block after the other: nothing that keeps fewer blocks than there are decodes each only
+    once."""
+    f = File(own=True)
+    front = n_blocks * LARGEST
+    data = bytes(front + n)
+    f.file(file_body(len(data)), crc(data), [(b"", identity_of_file(data))])
+    f.run(run_body(front, 23), [zeros(0, i) for i in range(n_blocks)])
+    segments = [(1, 0, i % n_blocks * LARGEST + 5 + i // n_blocks) for i in range(n)]
+    blocks = []
+    for i in range(0, n, 1 << 14):
+        size = min(1 << 14, n - i)
+        blocks.append(block(1, i >> 14, bytes([1, 0]), size, 0, 1, crc(bytes(size)), prediction=1, base_crc=crc(bytes(size))))
+    f.run(run_body(n, 14, 2, segments), blocks)
+    return f.done()
+
+
+def delta_of_one_byte(n, n_blocks):
+    """The same with a base: (base, delta)."""
+    f = File()
+    data = bytes(n_blocks * LARGEST)
+    f.file(file_body(len(data)), crc(data), [(b"", identity_of_file(data))])
+    f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
+    base = f.done()
+    d = File(identity_of_snapshot(f.items), 1)
+    data = bytes(n)
+    d.file(file_body(n), crc(data), [(b"", identity_of_file(data))])
+    blocks = []
+    for i in range(0, n, 1 << 14):
+        size = min(1 << 14, n - i)
+        blocks.append(block(0, i >> 14, bytes([1, 0]), size, 0, 1, crc(bytes(size)), prediction=1, base_crc=crc(bytes(size))))
+    d.run(run_body(n, 14, 1, [(1, 0, i % n_blocks * LARGEST + 5 + i // n_blocks) for i in range(n)]), blocks)
+    return base, d.done()
+
+
+def tensors_of_one_byte(n):
+    """A block of 8 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes it for each."""
+    f = File()
+    data = bytes(LARGEST)
+    names = [b"%08x" % (i * 2654435761 & 0xFFFFFFFF) for i in range(n)]
+    step = LARGEST // n
+    body = varint(1) + bytes([0, 0]) + varint(0) + varint(LARGEST) + varint(n)
+    for i, name in enumerate(names):
+        body += bytes([2 if i else 0, 0]) + varint(len(name)) + name + (varint(step - 1) if i else b"") + bytes([2, 1]) + varint(1)
+    one = identity(0, b"U8", (1,), bytes(1))
+    f.file(body, crc(data), [(name, one) for name in names])
+    f.run(run_body(LARGEST, 23), [zeros(0, 0)])
+    return f.done()
+
+
+def deep(n_files, depth):
+    """4 bytes are a directory."""
+    f = File()
+    for i in range(n_files):
+        path = b"%05d" % i + b"/a" * depth
+        f.file(file_body(0, path), 0, [(path, identity_of_file(b""))])
+    return f.done()
+
+
+def links(n):
+    """A whole snapshot of 64 bytes and n deltas, each against the one before: snapshots, and what each restores to."""
+    first = bytes(range(64))
+    base = previous = None
+    for k in range(n + 1):
+        data = b"".join((int.from_bytes(first[j:j + 8], "little") ^ k).to_bytes(8, "little") for j in range(0, 64, 8))
+        f = File(base, k)
+        own = identity_of_file(data)
+        f.file(file_body(64), crc(data), [(b"", own)])
+        if k == 0:
+            f.run(run_body(64, 14), [stored(0, 0, data)])
+        else:
+            payload = b"".join(bytes([1, a ^ b]) for a, b in zip(data[:8], previous[:8]))
+            f.run(run_body(64, 14, 1, [(64, 0, 0)]), [block(0, 0, payload, 8, 3, 1, crc(data), prediction=1, base_crc=crc(previous))])
+        yield f.done(), data
+        base, previous = identity_of_snapshot(f.items), data
+
+
+# what terminals obey, or show otherwise than it is: C1 controls in UTF-8 and as bytes, directions, joiners, line ends, broken and overlong UTF-8
+CONTROLS = [b"\xc2\x9b31m", b"\x9b2J", b"\xe2\x80\xae", b"\xe2\x81\xa6", b"\xe2\x80\x8b", b"\xe2\x80\xa8", b"\xc2\x85", b"\xef\xbb\xbf", b"\xc0\xaf", b"\xed\xa0\x80",
+            b"\xff\xfe", b"\x1b[31m", b"\r", b"\n", b"\xe2\x80", b"\xf3\xa0\x80\x81", b"\xc2\xad", b"\xf4\x90\x80\x80"]
+
+
+def names():
+    f = File()
+    tensors = [(b"t%02d" % i + control + b"e", b"D" + control, (1,), 4) for i, control in enumerate(CONTROLS)]
+    size = 4 * len(tensors)
+    data = bytes(size)
+    f.file(file_body(size, b"d/" + CONTROLS[0] + CONTROLS[1] + CONTROLS[2] + b"f", tensors), crc(data),
+           [(name, identity(0, dtype, (1,), bytes(4))) for name, dtype, _, _ in tensors])
+    f.run(run_body(size, 14), [stored(0, 0, data)])
+    return f.done()
+
+
+def main(arguments):
+    word, numbers = arguments[0], [int(a) for a in arguments[1:] if a.isdigit()]
+    if word == "chain":
+        os.makedirs(arguments[2], exist_ok=True)
+        for k, (data, _) in enumerate(links(numbers[0])):
+            with open(os.path.join(arguments[2], "c%06d.lmc" % k), "wb") as file: file.write(data)
+        return
+    made = {"own": lambda n, blocks=2: segments_of_one_byte(n, blocks), "deep": deep, "names": names}[word](*numbers)
+    sys.stdout.buffer.write(made)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
