@@ -543,7 +543,20 @@ typedef struct lmc_tensor {
      * writer. One that was fitted with a second moment wants a twin: where that is, with
      * LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
+    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
+     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_tensor;
+
+/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+ * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
+ * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+typedef struct lmc_base_part {
+    const char *path; /* of its file; NULL: any */
+    const char *name; /* NULL: nothing predicts these bytes */
+    uint64_t offset, size;
+} lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
@@ -21353,6 +21366,28 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+
+/* The same for a part of a tensor of another one. */
+static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+{
+    const size_t n = o->items.size / sizeof(lmc__item),
+                 name_size = part->name ? strlen(part->name) : 0;
+    size_t i = part->name
+                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
+                   : n;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        uint64_t size;
+        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
+        if (!item->tensor ||
+            (part->path &&
+             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+            continue;
+        size = lmc__item_size(o, item);
+        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    }
+    return 0;
+}
 #endif
 
 typedef struct lmc__range_search {
@@ -21605,6 +21640,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
  * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
  *
+ * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
+ * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
+ * predicted by earlier ones of the same size, of this file or another.
+ *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
  * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
@@ -21617,6 +21656,18 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 #define LMC__SPARSE_MORE_LOG2 1u
 /* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
+
+/* Fewer bytes between tensors are not worth a reference; more are no headers. */
+#define LMC__MIN_GAP_SIZE 128u
+#define LMC__MAX_GAP_SIZE 65536u
+/* So many sizes are remembered. */
+#define LMC__MAX_GAPS 64u
+
+/* Bytes between tensors that were written. */
+typedef struct lmc__gap {
+    uint32_t file_number;
+    uint64_t offset, size; /* 0: none */
+} lmc__gap;
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
@@ -21643,6 +21694,9 @@ typedef struct lmc__planner {
     size_t header_size;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
+    /* the last ones, each of another size; the next goes where the oldest is */
+    lmc__gap gaps[LMC__MAX_GAPS];
+    unsigned next_gap;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -21761,6 +21815,8 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
         lmc__quantized_range quantized;
         t->twin = given->tensors[i].twin;
         t->quantizer = given->tensors[i].quantizer;
+        t->base_parts = given->tensors[i].base_parts;
+        t->n_base_parts = given->tensors[i].n_base_parts;
         quantized.quant = lmc__get_quant_params(t->quantizer);
         if (!quantized.quant) continue;
         p->has_quantizer = 1;
@@ -21816,8 +21872,12 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
-                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (t && t->base_parts) {
+        size_t i;
+        for (i = 0; i < t->n_base_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+    } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
+    else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -21933,6 +21993,32 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
+/* The run of bytes between tensors, up to end, if one of the same size was written before and can
+ * be read back: else nothing changes, but it is remembered. As with twins, a wrong guess costs only
+ * size. */
+static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, lmc__planned_run *run)
+{
+    const uint64_t size = end - p->position;
+    lmc__gap *gap = p->gaps;
+    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE)
+        return LMC_OK;
+    while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
+    if (gap == p->gaps + LMC__MAX_GAPS) {
+        gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
+        gap->file_number = p->file_number;
+        gap->offset = p->position;
+        gap->size = size;
+        return LMC_OK;
+    }
+    if (!lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size)) return LMC_OK;
+    LMC__TRY(lmc__append_segment(p, p->position, size, gap->file_number + 1, gap->offset));
+    run->dtype = LMC_U8;
+    run->size = size;
+    run->prediction.kind = LMC__PREDICT_OWN;
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
  * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
  * no tensor make runs up to where the next one begins.
@@ -21959,9 +22045,13 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
         if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
         while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
             ++*i;
-        if (*i < f->n_tensors)
-            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
-                                                       : f->tensors[*i].offset;
+        if (*i < f->n_tensors && f->tensors[*i].offset <= p->position)
+            end = lmc__plan_tensors(p, run, *i);
+        else {
+            if (*i < f->n_tensors) end = f->tensors[*i].offset;
+            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, run));
+            if (run->size) return LMC_OK;
+        }
         run->size = end - p->position;
     }
     run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
@@ -21974,6 +22064,26 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
         return LMC_ERR_ARGUMENT; /* its twin was not written before */
     run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
+}
+
+/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
+ * own. */
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_tensor *t, uint64_t start,
+                                       uint64_t at, uint64_t stop)
+{
+    size_t i;
+    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &t->base_parts[i];
+        const uint64_t end = part->size < stop - start ? start + part->size : stop;
+        if (at < end) {
+            const uint32_t base = lmc__match_part(&p->origin, part);
+            LMC__TRY(
+                lmc__append_segment(p, at, end - at, base, base ? part->offset + (at - start) : 0));
+            at = end;
+        }
+        start = end;
+    }
+    return lmc__append_segment(p, at, stop - at, 0, 0);
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
@@ -21996,6 +22106,11 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
             found = lmc__find_prediction(p, t);
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
+            LMC__TRY(lmc__plan_parts(p, &p->file.tensors[i], start, at, stop));
+            at = stop;
+            continue;
+        }
         LMC__TRY(lmc__append_segment(
             p, at, stop - at, found.base,
             found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));

@@ -480,7 +480,20 @@ typedef struct lmc_tensor {
      * writer. One that was fitted with a second moment wants a twin: where that is, with
      * LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
+    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
+     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_tensor;
+
+/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+ * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
+ * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+typedef struct lmc_base_part {
+    const char *path; /* of its file; NULL: any */
+    const char *name; /* NULL: nothing predicts these bytes */
+    uint64_t offset, size;
+} lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
