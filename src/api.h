@@ -888,6 +888,14 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);
+/* Where in the LMC file those blocks are: *size bytes from *at on, from the first block to the end
+ * of the last, with the sections between them. For a source that is far away: who fetches these
+ * bytes at once has what lmc_reader_read_file will read, front to back, but for predictions. 0 and
+ * 0 for no bytes. Errors: as above. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
+                                                               size_t file_number, uint64_t offset,
+                                                               uint64_t n_bytes, uint64_t *at,
+                                                               uint64_t *size);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader

@@ -99,6 +99,56 @@ static void everything(t_model *model, size_t n)
     model->value_sizes[2] = 1;
 }
 
+/* A source that knows what was read last. */
+typedef struct t_spy {
+    t_memory *in;
+    uint64_t start, end;
+} t_spy;
+
+static enum lmc_status t_spy_read_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    t_spy *const spy = (t_spy *)user;
+    if (offset < spy->start) spy->start = offset;
+    if (offset + size > spy->end) spy->end = offset + size;
+    return t_read_at(spy->in, offset, dst, size);
+}
+
+/* What lmc_reader_encoded_range tells beforehand is what reading takes from the source, no byte
+ * more and none less. */
+static void check_encoded_ranges(const t_model *model, t_memory *in)
+{
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    t_spy spy;
+    uint64_t state = 11, at = 1, size = 1;
+    size_t i, round;
+    spy.in = in;
+    source.read_at = t_spy_read_at;
+    source.user = &spy;
+    source.size = in->size;
+    if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+    for (i = 0; i < model->n_files; i++) {
+        const size_t all = model->files[i].size;
+        uint8_t *const data = (uint8_t *)malloc(all + 1);
+        if (data == NULL) abort();
+        for (round = 0; round < 10; round++) {
+            const size_t from = round ? t_below(&state, all + 1) : 0,
+                         part = round ? t_below(&state, all - from + 1) : all;
+            CHECK_STATUS(lmc_reader_encoded_range(reader, i, from, part, &at, &size), LMC_OK);
+            spy.start = UINT64_MAX;
+            spy.end = 0;
+            CHECK_STATUS(lmc_reader_read_file(reader, i, from, data, part), LMC_OK);
+            if (part == 0) CHECK(at == 0 && size == 0 && spy.end == 0);
+            else CHECK(at == spy.start && at + size == spy.end);
+        }
+        CHECK_STATUS(lmc_reader_encoded_range(reader, i, all, 1, &at, &size), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_encoded_range(reader, i, 0, 0, NULL, &size), LMC_ERR_ARGUMENT);
+        free(data);
+    }
+    CHECK_STATUS(lmc_reader_encoded_range(reader, i, 0, 0, &at, &size), LMC_ERR_ARGUMENT);
+    lmc_reader_free(reader);
+}
+
 /* Everything that the reader tells beside the data itself. */
 static void check_reader(const t_model *model, t_memory *in)
 {
@@ -162,6 +212,7 @@ static void check_reader(const t_model *model, t_memory *in)
         free(data);
     }
     CHECK(sum < in->size);
+    check_encoded_ranges(model, in);
     {
         const char *key = NULL, *last = NULL;
         const void *value = NULL;
