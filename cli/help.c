@@ -10,6 +10,17 @@ struct topic {
     const char *name, *text;
 };
 
+/* The end of the overview, apart: C99 promises no more than 4,095 bytes in a string. */
+static const char overview_end[] =
+    "      --progress, --no-progress\n"
+    "  -V, --version          -h, --help\n"
+    "\n"
+    "A FILE of '-', or none where standard input is no terminal, is standard input.\n"
+    "'--' ends the options. The first word that is no option is a verb, if it is\n"
+    "called so: cat, diff, apply, fold, rebase, verify, series, stats, salvage, dump,\n"
+    "help; or compress, decompress, test, list, info, version. Files so named are\n"
+    "./cat, ... 'lmc VERB --help' tells more.\n";
+
 static const struct topic topics[] = {
     {"", "lmc - lossless compression of tensors and model checkpoints\n"
          "\n"
@@ -82,15 +93,7 @@ static const struct topic topics[] = {
          "      --file PATH        cat: in that file\n"
          "  -T#, --threads=#       threads; 0: one for each core (default)\n"
          "  -q, --quiet            no messages but errors\n"
-         "  -v, --verbose          sizes and speed\n"
-         "      --progress, --no-progress\n"
-         "  -V, --version          -h, --help\n"
-         "\n"
-         "A FILE of '-', or none where standard input is no terminal, is standard input.\n"
-         "'--' ends the options. The first word that is no option is a verb, if it is\n"
-         "called so: cat, diff, apply, fold, rebase, verify, series, stats, salvage, dump,\n"
-         "help; or compress, decompress, test, list, info, version. Files so named are\n"
-         "./cat, ... 'lmc VERB --help' tells more.\n"},
+         "  -v, --verbose          sizes and speed\n"},
     {"formats", "The tensors of these files are found and coded by their dtype, and can be listed\n"
                 "and read alone:\n"
                 "\n"
@@ -464,6 +467,7 @@ int print_help(const char *name)
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         if (strcmp(topics[i].name, name) == 0) {
             fputs(topics[i].text, stdout);
+            if (*name == '\0') fputs(overview_end, stdout);
             return CODE_OK;
         }
     return fail(CODE_USAGE, NULL,
