@@ -84,7 +84,7 @@ static const struct topic topics[] = {
          "      --archive          smallest: bf16 by 0.6 %; takes 5 times as long, and\n"
          "                         twice as long to restore\n"
          "      --no-twins         store each tensor by itself\n"
-         "      --hash             with the SHA-256 of all tensors and files; -t: check them\n"
+         "      --hash             store the SHA-256 of all tensors and files; -t: check\n"
          "      --quant RULE, --policy FILE\n"
          "                         LOSSY: keep optimizer states only as precisely as a\n"
          "                         rule says; see 'lmc help quant'\n"

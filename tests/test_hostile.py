@@ -202,9 +202,9 @@ class Terminal(Hostile):
 
 class Inputs(Hostile):
     def test_rm_with_an_input_that_is_missing(self):
-        """Such as a verb that does not come first: its words are inputs then."""
+        """Nothing is removed then, and nothing compressed."""
         self.write("x", b"x" * 100)
-        self.call("-T1", "not", "there", "--rm", "x", code=1)
+        self.call("-T1", "./not", "./there", "--rm", "x", code=1)
         self.assertEqual(self.read("x"), b"x" * 100)
         self.assertEqual(os.listdir(self.dir), ["x"])
         self.call("--rm", "x")
