@@ -11,6 +11,7 @@
 #include "../choose/members.h"
 #include "../choose/quantise.h"
 #include "../choose/record.h"
+#include "../choose/small_files.h"
 #include "../choose/twins.h"
 #include "../input/base.h"
 #include "../input/compare.h"
@@ -318,7 +319,10 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
     for (size_t i = 0; i < l->n && code == CODE_OK; i++)
         if (is_stored(&l->entries[i], l))
             code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
-    if (code == CODE_OK) code = write_tree(&m, root, snapshot, o);
+    if (code == CODE_OK) {
+        order_members(&m);
+        code = write_tree(&m, root, snapshot, o);
+    }
     free_members(&m);
     return code;
 }
