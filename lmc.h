@@ -5828,9 +5828,12 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i 
     unsigned t;
     if (depth > 4) {
         const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
-        LMC__UNROLL for (t = 1; t < (depth == 5 ? 2u : 4u); t++) out =
-            lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                            _mm256_shuffle_epi8(table[t], v), out);
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
+                                  _mm256_shuffle_epi8(table[t], v), out);
+        }
     }
     return out;
 }
