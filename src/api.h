@@ -705,6 +705,9 @@ typedef struct lmc_restore_options {
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
+    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
+     * with a zero byte, value is valid during the call. Or NULL. */
+    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything

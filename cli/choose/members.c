@@ -35,6 +35,7 @@ void free_members(struct members *m)
     }
     free(m->list);
     free(m->twins);
+    free_links(&m->links);
     close_opened(&m->opened);
 }
 

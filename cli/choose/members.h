@@ -12,6 +12,7 @@
 
 #include "../../lmc.h"
 #include "roles.h"
+#include "../input/links.h"
 #include "../input/opened.h"
 
 struct archive;
@@ -61,8 +62,9 @@ struct members {
     int has_pairs;   /* of moments: what is stored later may need what is stored earlier */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
-    const lmc_base *base;    /* what they are coded against; NULL: nothing */
-    int code;                /* what reading has reported */
+    struct links links;
+    const lmc_base *base; /* what they are coded against; NULL: nothing */
+    int code;             /* what reading has reported */
 };
 
 void free_members(struct members *m);

@@ -149,9 +149,22 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 
 /* -- trees of sources -- */
 
-int list_sources(struct listing *l, const char *root)
+int list_sources(struct listing *l, const char *root, const struct common *o)
 {
-    int code = list_tree(l, root);
+    int code = list_tree(l, root, o->links);
+    for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
+        say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
+            l->others[i]);
+    if (l->n_outside && code == CODE_OK && o->verbosity > 0)
+        say(root,
+            "holds %llu link%s to directories outside of it, which are stored as links; "
+            "--dereference stores what is there",
+            (unsigned long long)l->n_outside, l->n_outside == 1 ? "" : "s");
+    if (l->n_followed && code == CODE_OK && o->verbosity > 1)
+        say(root,
+            "holds %llu link%s to files outside of it, which are stored as files; "
+            "--no-dereference stores links",
+            (unsigned long long)l->n_followed, l->n_followed == 1 ? "" : "s");
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))
@@ -173,4 +186,14 @@ int list_sources(struct listing *l, const char *root)
     return code;
 }
 
-int is_stored(const struct entry *e, const struct listing *l) { return *e->path || l->n == 1; }
+static int has_files(const struct listing *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (*l->entries[i].path && !l->entries[i].link) return 1;
+    return 0;
+}
+
+int is_stored(const struct entry *e, const struct listing *l)
+{
+    return *e->path ? !e->link : !has_files(l);
+}

@@ -70,6 +70,12 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     if (status == LMC_OK && name)
         status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
     free(name);
+    if (status == LMC_OK && m->links.n) {
+        size_t size;
+        void *links = encode_links(&m->links, &size);
+        status = lmc_writer_add_metadata(*writer, LINKS_KEY, links, size);
+        free(links);
+    }
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 

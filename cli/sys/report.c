@@ -86,6 +86,8 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
 int fail_errno(const char *name, int error, const char *what)
 {
     const char *hint = "";
+    if (error == EPIPE && name && strcmp(name, STANDARD_OUTPUT) == 0)
+        return CODE_ERROR; /* who reads has seen enough: "lmc -l x.lmc | head" */
     if (error == ENOSPC || error == EDQUOT) hint = "; free some space and try again";
     else if (error == EFBIG)
         hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";

@@ -14,6 +14,9 @@
 
 enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, CODE_BASE = 4 };
 
+/* What standard output is called in messages. */
+#define STANDARD_OUTPUT "(standard output)"
+
 /* Removes the progress line, if there is one. */
 void clear_line(void);
 
@@ -35,7 +38,8 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int fail(enum exit_code code, const char *name, const char *format, ...);
 
-/* For a failed system call; what: "cannot open it" and the like. */
+/* For a failed system call; a closed pipe at standard output is not told, for it is no mistake of
+ * anybody. what: "cannot open it" and the like. */
 int fail_errno(const char *name, int error, const char *what);
 
 /* Reports what the library has returned, and chooses the exit code. */

@@ -98,12 +98,14 @@ static int check_layout(const struct apply *a, const struct archive *delta, cons
     size_t n = 0, n_files = snapshot_info(delta->reader).n_files;
     int code = CODE_OK;
     memset(&l, 0, sizeof l);
-    if (a->is_tree) code = list_sources(&l, a->path);
+    if (a->is_tree) code = list_sources(&l, a->path, a->o);
     else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
     *is_wrong = 0;
     for (size_t i = 0; i < l.n && code == CODE_OK && !*is_wrong; i++) {
         const struct entry *e = &l.entries[i];
-        if (!is_stored(e, &l)) continue;
+        if (!is_stored(e, &l) && /* a link that the snapshot has as a file */
+            !(e->is_file && n < n_files && strcmp(files[n]->path, e->path) == 0))
+            continue;
         *is_wrong = n == n_files || strcmp(files[n]->path, e->path) != 0 ||
                     (files[n]->kind == LMC_FILE_DIRECTORY) != e->is_directory ||
                     files[n]->size != e->size;

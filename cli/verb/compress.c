@@ -14,11 +14,13 @@
 #include "../choose/small_files.h"
 #include "../choose/twins.h"
 #include "../input/base.h"
+#include "../input/walk.h"
 #include "../input/compare.h"
 #include "../input/opened.h"
 #include "../input/common.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
+#include "../input/source_links.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -127,6 +129,34 @@ static int remove_directory_source(const char *root, const char *snapshot, const
     return code == CODE_OK ? remove_listing(l, root) : code;
 }
 
+/* Says what the base was good for, when the snapshot is written. A source is not removed for a
+ * delta that is no smaller than a whole snapshot and yet needs its base. */
+static int check_base_use(const char *snapshot, const char *source,
+                          const struct compress_options *o)
+{
+    struct base_use use;
+    const struct bases *bases = o->common.bases;
+    say_unused_bases(1, &o->common);
+    if (!bases->n || !snapshot || measure_base_use(&use, snapshot) != 0 || !use.n_blocks)
+        return CODE_OK;
+    if (o->common.verbosity >= 2)
+        say(source, "%llu of %llu blocks are coded against %.300s",
+            (unsigned long long)use.n_predicted, (unsigned long long)use.n_blocks,
+            bases->list[0].name);
+    if (use.n_predicted) return CODE_OK;
+    if (!o->remove_source && o->common.verbosity > 0 && !bases->is_quiet)
+        say(source,
+            "nothing of it was found in the base %.300s: %.300s is no smaller than without "
+            "a base, and needs it all the same",
+            bases->list[0].name, snapshot);
+    return o->remove_source
+               ? fail(CODE_ERROR, source,
+                      "is not removed: nothing of it was found in the base %.300s, without which "
+                      "%.300s cannot be restored; leave out --base",
+                      bases->list[0].name, snapshot)
+               : CODE_OK;
+}
+
 /* -- files -- */
 
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
@@ -185,7 +215,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     progress_clear();
     if (code == CODE_OK)
         say_sizes(&o->common, s->name, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name, &o->common);
+    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name);
     free_members(&m);
     return code;
 }
@@ -193,8 +223,13 @@ static int compress_source(struct source *s, const char *path, const char *snaps
 int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
+    struct stat st;
     char *snapshot;
     int code;
+    if (!is_dash(path) && !o->common.to_stdout && !o->common.output && stat(path, &st) == 0 &&
+        !S_ISREG(st.st_mode))
+        return fail(CODE_ERROR, path,
+                    "is no regular file, and is skipped; -c and -o read it all the same");
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
@@ -217,6 +252,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
     if (code == CODE_OK) code = identify_source(&s, &o->common);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, o);
     close_source(&s);
+    if (code == CODE_OK) code = check_base_use(snapshot, path, o);
     if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
     free(snapshot);
     return code;
@@ -303,7 +339,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     progress_clear();
     if (code == CODE_OK)
         say_sizes(&o->common, root, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(m, root, &o->common);
+    if (code == CODE_OK) say_if_nothing_quantised(m, root);
     return code;
 }
 
@@ -319,6 +355,7 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
     for (size_t i = 0; i < l->n && code == CODE_OK; i++)
         if (is_stored(&l->entries[i], l))
             code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
+    collect_links(&m.links, l, root);
     if (code == CODE_OK) {
         order_members(&m);
         code = write_tree(&m, root, snapshot, o);
@@ -350,9 +387,13 @@ int compress_directory(const char *path, const struct compress_options *o)
         code = check_finished(root, CODE_ERROR);
         if (code == CODE_OK)
             code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
-        if (code == CODE_OK) code = list_sources(&l, root);
+        if (code == CODE_OK) code = list_sources(&l, root, &o->common);
     }
+    if (code == CODE_OK && o->remove_source && l.n_others)
+        code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
+                    l.others[0]);
     if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
+    if (code == CODE_OK) code = check_base_use(snapshot, root, o);
     if (code == CODE_OK && o->remove_source) code = remove_directory_source(root, snapshot, &l, o);
     free_listing(&l);
     free(snapshot);

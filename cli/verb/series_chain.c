@@ -160,6 +160,7 @@ void begin_chain(struct chain *c, const struct common *o)
     memset(&c->bases, 0, sizeof c->bases);
     c->common = *o;
     c->common.bases = &c->bases;
+    c->bases.is_quiet = 1;
     c->common.to_stdout = c->common.force = 0;
     c->common.output = NULL;
 }

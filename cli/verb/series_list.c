@@ -96,9 +96,9 @@ static void print_series(const struct series *s, const long *counts)
            width, "name");
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
-    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
-           (unsigned long long)n, (unsigned long long)size, (unsigned long long)packed,
-           percent(packed, size), (unsigned long long)s->every);
+    printf("%llu snapshot%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
+           (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)size,
+           (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
 }
 
 int series_list(const char *directory, const struct series_options *o)

@@ -238,7 +238,8 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
-    static const char *const known[] = {"base", "writer", "created", "source", "options", "policy"};
+    static const char *const known[] = {"base",    "writer", "created", "source",
+                                        "options", "policy", "links"};
     size_t i;
     if (strncmp(key, "lmc.", 4) != 0) return 0;
     for (i = 0; i < sizeof known / sizeof *known; i++)
