@@ -127,6 +127,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
+    if (status == LMC_OK) status = lmc__list_backwards(&w->plan.origin);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;

@@ -30,7 +30,8 @@
  * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
- * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
+ * the tensor of that name in the base, or the one whose name differs in what stands before it; else
+ * nothing. A quantised tensor has its second moment, or
  * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
  * with them all bytes written, are the same however the file comes. */
 
@@ -247,6 +248,7 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     if (found.base || quant || !p->origin.base) return found;
     found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
                    : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (!found.base && t) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
