@@ -1638,7 +1638,7 @@ class Bases(Case):
                                ("x.bin", self.w, self.w2), ("empty", b"", b""), ("grown", b"ab" * 5000, b"ab" * 6000)):
             self.write("old-" + name, old)
             self.write(name, new)
-            self.lmc(name, "--base", "old-" + name, says="nothing of it was found in the base" if name == "grown" else None)
+            self.lmc(name, "--base", "old-" + name, says="nothing of it was found in the base" if name in ("grown", "empty") else None)
             self.restores(name + ".lmc", new, "--base", "old-" + name)
             if len(new) > 20000:
                 self.assertLess(os.path.getsize(self.path(name + ".lmc")) * 2, len(self.lmc("-c", name).stdout))

@@ -283,7 +283,7 @@ class Rebase(Chain):
                            ("x.bin", old, new), ("grown", b"ab" * 5000, b"ab" * 6000), ("empty", b"", b"")):
             self.write("old-" + name, a)
             self.write(name, b, 0o640)
-            self.lmc(name, "--base", "old-" + name, says="nothing of it was found in the base" if name == "grown" else None)
+            self.lmc(name, "--base", "old-" + name, says="nothing of it was found in the base" if name in ("grown", "empty") else None)
             self.lmc("rebase", "--base", "old-" + name, "--onto", "none", name + ".lmc", "-o", "whole-%s.lmc" % name)
             self.lmc(name, "-o", "direct.lmc", "-f")
             self.assertEqual(self.read("whole-%s.lmc" % name), self.read("direct.lmc"))

@@ -1818,7 +1818,7 @@ static lmc_reader *open_memory(t_memory *in, const lmc_base *base)
     lmc_reader *reader = NULL;
     lmc_source source;
     source.size = in->size;
-    source.read = t_read_at;
+    source.read_at = t_read_at;
     source.user = in;
     options.base = base;
     CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
