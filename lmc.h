@@ -679,6 +679,7 @@ typedef struct lmc_writer_options {
  *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
  *                    safetensors writes there
  *   in flight        12 bytes for each tensor that begins in a block
+ *   with group_files the small files that wait, up to 4 MiB and a block
  *
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
@@ -21182,9 +21183,9 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
- * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from behind
- * a dot to the end of the name: by their names backwards, all tensors of the base with that end are
- * neighbours. The first end that any of them has decides. */
+ * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
+ * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
+ * end are neighbours. The first end that any of them has decides. */
 
 /* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
@@ -21264,7 +21265,8 @@ static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 
 /* Of the base's tensors with that end the one that is like t, if there is only one: its number,
  * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
-static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end, size_t *n)
+static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
+                               size_t *n)
 {
     const size_t n_items = o->backwards.size / sizeof(lmc__item);
     lmc__end_search search;
@@ -21275,8 +21277,8 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     search.size = strlen(end);
     i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
-        const lmc__item *const name = &search.items[i],
-                               *const item = lmc__get_item(o, name->file_number);
+        const lmc__item *const name = &search.items[i], *const item =
+                                                            lmc__get_item(o, name->file_number);
         if (!lmc__has_letters(name, search.end, search.size)) break;
         if (name->size > search.size && name->name[search.size] != '.') continue;
         ++*n;
@@ -21835,8 +21837,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end += t->size;
     }
-    run->is_shared = i - first > 1 && (end - run->quantized_from) / (i - first) >=
-                                          LMC__SHARED_TENSOR_SIZE;
+    run->is_shared =
+        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
     return end;
 }
 
@@ -22443,8 +22445,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * block.
  *
  * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
- * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base a
- * file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+ * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
+ * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
@@ -22874,8 +22876,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint64_t n_sections, body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections =
-        (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
+    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__number_items(&w->body);

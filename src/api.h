@@ -616,6 +616,7 @@ typedef struct lmc_writer_options {
  *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
  *                    safetensors writes there
  *   in flight        12 bytes for each tensor that begins in a block
+ *   with group_files the small files that wait, up to 4 MiB and a block
  *
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never

@@ -189,9 +189,9 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
- * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from behind
- * a dot to the end of the name: by their names backwards, all tensors of the base with that end are
- * neighbours. The first end that any of them has decides. */
+ * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
+ * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
+ * end are neighbours. The first end that any of them has decides. */
 
 /* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
@@ -271,7 +271,8 @@ static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 
 /* Of the base's tensors with that end the one that is like t, if there is only one: its number,
  * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
-static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end, size_t *n)
+static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
+                               size_t *n)
 {
     const size_t n_items = o->backwards.size / sizeof(lmc__item);
     lmc__end_search search;
@@ -282,8 +283,8 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     search.size = strlen(end);
     i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
-        const lmc__item *const name = &search.items[i],
-                               *const item = lmc__get_item(o, name->file_number);
+        const lmc__item *const name = &search.items[i], *const item =
+                                                            lmc__get_item(o, name->file_number);
         if (!lmc__has_letters(name, search.end, search.size)) break;
         if (name->size > search.size && name->name[search.size] != '.') continue;
         ++*n;

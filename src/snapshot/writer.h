@@ -326,8 +326,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint64_t n_sections, body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections =
-        (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
+    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__number_items(&w->body);

@@ -35,8 +35,8 @@
  * block.
  *
  * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
- * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base a
- * file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+ * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
+ * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)

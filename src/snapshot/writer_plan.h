@@ -308,8 +308,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end += t->size;
     }
-    run->is_shared = i - first > 1 && (end - run->quantized_from) / (i - first) >=
-                                          LMC__SHARED_TENSOR_SIZE;
+    run->is_shared =
+        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
     return end;
 }
 
