@@ -94,6 +94,10 @@ build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(COMPILE) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
+build/levels: bench/levels.c bench/measure.h bench/data.h tests/t_data.h lmc.h
+	@mkdir -p build
+	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/levels.c -o $@ $(LDFLAGS) -lm
+
 build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/quantise.c -o $@ $(LDFLAGS) -lm

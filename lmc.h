@@ -48,9 +48,9 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c crc64
  *              split_join count map partition merge flatten fold strip split_root join_root
  *              classes group ungroup patch changes grids tiers dispatch
- *   codec      dtypes half tree workspace block_header huffman plan sample put_gaps put_list
- *              plan_planes put_planes plan_delta put_delta put_block get_gaps get_list get_planes
- *              get_sparse get_delta quant_params put_quantised get_quantised get_block
+ *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
+ *              put_list plan_planes put_planes plan_delta put_delta put_block get_gaps get_list
+ *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
@@ -237,12 +237,20 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
  * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode; decoders need not be told. Numbers are stable. */
+/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
+ * gives the same bytes on every machine, and from the default on no block gets larger by a higher
+ * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
-    LMC_LEVEL_DEFAULT = 0, /* fast */
-    /* Smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %. Encodes at a third to two
-     * thirds of the speed; decodes bf16 and fp32 at two thirds to nine tenths. */
-    LMC_LEVEL_MAX = 1
+    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
+     * size. */
+    LMC_LEVEL_FAST = -1,
+    LMC_LEVEL_DEFAULT = 0,
+    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
+     * to 0.3 %; deltas by up to 1 % of their size. */
+    LMC_LEVEL_MAX = 1,
+    /* The smallest: 0.2 and, of bf16, fp32 and deltas, half of the speed. bf16 is smaller by 0.6 %,
+     * fp32 by 0.3 %; deltas by up to 1.5 % of their size. */
+    LMC_LEVEL_ARCHIVE = 2
 };
 
 /* -- parallel_for of the caller -- */
@@ -535,7 +543,20 @@ typedef struct lmc_tensor {
      * writer. One that was fitted with a second moment wants a twin: where that is, with
      * LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
+    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
+     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_tensor;
+
+/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+ * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
+ * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+typedef struct lmc_base_part {
+    const char *path; /* of its file; NULL: any */
+    const char *name; /* NULL: nothing predicts these bytes */
+    uint64_t offset, size;
+} lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
@@ -818,6 +839,11 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
+    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
+     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
+     * as well; this also finds blocks of another snapshot, together with an index made for them. It
+     * takes a fifth to two fifths more time, and is no protection against forgers. */
+    int check_identities;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -854,7 +880,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader,
                                                              const char *name, size_t *file_number,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. */
+ * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
+ * bytes for each of size + 2^23, for each snapshot of the chain, which only hostile files do. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
                                                            uint64_t offset, void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
@@ -931,6 +958,14 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);
+/* Where in the LMC file those blocks are: *size bytes from *at on, from the first block to the end
+ * of the last, with the sections between them. For a source that is far away: who fetches these
+ * bytes at once has what lmc_reader_read_file will read, front to back, but for predictions. 0 and
+ * 0 for no bytes. Errors: as above. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
+                                                               size_t file_number, uint64_t offset,
+                                                               uint64_t n_bytes, uint64_t *at,
+                                                               uint64_t *size);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -4902,7 +4937,15 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
  * these read exactly what they are told to.
  *
- * count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
+ * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
+ * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
+ * difference. */
+static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+{
+    return memcmp(src, src + 1, n - 1) == 0;
+}
+
+/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
  * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
  * skewed planes most bytes want the same one: equal neighbours count in different tables.
  *
@@ -4911,11 +4954,15 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
  *
  * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
  * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). */
+ * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
                                             gets an eighth of them */
+    if (n != 0 && lmc__is_constant_scalar(src, n)) {
+        counts[src[0]] += (uint32_t)n;
+        return;
+    }
     while (n != 0) {
         const size_t part = lmc__min(n, most);
         uint16_t table[8][256];
@@ -4942,13 +4989,6 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
     }
 }
 
-/* is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first difference.
- * Asked for planes only whose sample has one symbol. */
-static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
-{
-    return memcmp(src, src + 1, n - 1) == 0;
-}
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
@@ -5197,8 +5237,9 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * most i have gone to the left, so what is stored then ends before i + V, where the next load
  * begins. right may not.
  *
- * Cycles for 64 elements, both sides: about 8 with AVX-512 (Zen 4), 38 to 46 with AVX2 (Zen 3). On
- * AVX2 the limit is its two stores for 8 elements: without them, it takes a third of that.
+ * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
+ * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
+ * cost as much in instructions: bench/avx2-cycles.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -8073,13 +8114,9 @@ LMC__AVX512 static uint32_t lmc__count_classes_avx512(const lmc__kernels *k,
  * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
  * meaning. The next store to this list begins there and writes over it; the last one's lies in the
  * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well. So every class has
- * lists with slack, even if they are empty. No two lists may share slack, for all are written at
- * the same time.
- *
- * Most residuals are small, so most classes have nothing but zeros in their upper planes, in most
- * steps: the lists of all planes above the lowest grouped one must hold zeros before, and zeros
- * need not be stored to them. It is the only branch on the data, and easy to foresee.
+ * class that has no element in a step, or none at all, is stored to as well: there is no branch on
+ * the data. So every class has lists with slack, even if they are empty. No two lists may share
+ * slack, for all are written at the same time.
  *
  * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
@@ -8311,7 +8348,9 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
         const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        if ((end - i) * width < LMC__STRIP_SIZE)
+            crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        else crc = lmc__crc_ahead_avx2(crc, src + i * width, LMC__STRIP_SIZE, src + end * width);
         for (; i < end; i += 32) {
             __m128i half[2][8];
             uint32_t before = 0;
@@ -8420,7 +8459,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        uint64_t is_set[8] = {0};       /* of the upper planes' bytes, those that are not zero */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
@@ -8445,8 +8483,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
-        LMC__UNROLL for (p = 1; p < width; p++) if (p > first) is_set[p] =
-            _mm512_test_epi8_mask(v[p], v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -8456,12 +8492,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
-                __m512i x;
+                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];
-                if (p > first) {
-                    if ((is_set[p] & m) == 0) continue;
-                    x = _mm512_maskz_compress_epi8(m, v[p]); /* zeros behind them, as there were */
-                } else x = _mm512_permutexvar_epi8(places, v[p]);
                 if (ones > 32) lmc__store_avx512(to, x);
                 else lmc__store_avx2(to, _mm512_castsi512_si256(x));
             }
@@ -11792,10 +11824,85 @@ typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    uint8_t *out; /* where the payload's next byte goes */
-    uint8_t *end; /* the payload must not pass it: what needs more is not worth coding */
+    uint8_t *out;   /* where the payload's next byte goes */
+    uint32_t worth; /* of a bit: see cost.h */
+    uint8_t *end;   /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
 #endif
+
+/* == codec/cost.h ============================================================================== */
+
+/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
+ * them are right; the encoder takes the one with the least
+ *
+ *     bits * (time that a bit is worth) + time
+ *
+ * where the time is that of coding and of decoding together. So each level is one number, the worth
+ * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
+ * would have taken for it. bench/levels.md has the curve.
+ *
+ * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
+ * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
+ * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
+ * shifts the levels along the curve.
+ *
+ * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
+#ifndef LMC_NO_ENCODER
+#define LMC__CYCLE 1024u
+
+/* Partitioning a byte and merging it again, by how many of the node's children are one symbol. */
+static const uint16_t lmc__merge_time[3] = {512, 400, 118};
+
+/* Flattening a byte to bit planes and back, by their number. */
+static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
+
+/* Nesting a byte of a mask, by level of its frozen tree: what the table of merges says of the tree
+ * at the density that it is for, twice. For lists are short here, most nodes have few elements, and
+ * so measured times are twice to three times those of long lists. */
+static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
+                                                              2900, 2100, 1900, 1600, 1400};
+
+/* Inner nodes of each frozen tree, flat ones as one; and what a node costs, however short its list
+ * is, and a nested mask: its tree's tables, copies. */
+static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47,
+                                                              51, 37, 37, 29, 31};
+#define LMC__NODE_TIME (100u * LMC__CYCLE)
+#define LMC__NEST_TIME (1500u * LMC__CYCLE)
+
+/* What a level is: see enum lmc_level.
+ *
+ * A delta is a fraction of its block, so a bit of it is worth more: the same time buys the same
+ * share of the size. Classes have their own costs (see plan_delta.h). */
+typedef struct lmc__effort {
+    uint32_t direct_worth, delta_worth; /* of a bit, as time */
+    unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
+                                           elements of the top plane, and of lists */
+    unsigned max_classes;               /* of a dense delta */
+    int is_joint;                       /* may code two planes jointly (spec 7.4) */
+} lmc__effort;
+
+/* Points of the curve, by level. Only bench/levels.c moves them. */
+#ifndef LMC__EFFORTS
+#define LMC__EFFORTS static const lmc__effort
+#endif
+LMC__EFFORTS lmc__efforts[] = {
+    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5, 0},                 /* fast */
+    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6, 0},                /* default */
+    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
+    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES, 1}, /* archive */
+};
+
+LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
+{
+    return &lmc__efforts[(int)level - (int)LMC_LEVEL_FAST];
+}
+#endif /* LMC_NO_ENCODER */
 
 /* == codec/block_header.h ====================================================================== */
 
@@ -12001,7 +12108,8 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * where weights grow like Fibonacci numbers or faster, which takes a sum of 2584 (F(18)) at least:
  * one count in the sample against thousands. In 1.4 million such sets of weights it cost 0.03 % of
  * the bits in the mean, 0.47 % at worst. */
-static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n)
+static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n,
+                                 unsigned limit)
 {
     uint32_t sum[256];    /* of inner nodes, in the order they are made; node i is child n + i */
     uint16_t parent[512]; /* of leaves and inner nodes: an inner node */
@@ -12027,15 +12135,112 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
     n_of[1] = 2;
     for (i = n - 2; i-- > 0;) {
         depth[i] = (uint8_t)(depth[parent[n + i]] + 1);
-        length = depth[i] < LMC__MAX_LENGTH ? depth[i] : LMC__MAX_LENGTH - 1;
+        length = depth[i] < limit ? depth[i] : limit - 1;
         while (n_of[length] == 0) length--;
         n_of[length]--;
         n_of[length + 1] += 2;
     }
-    for (length = 1, i = 0; length <= LMC__MAX_LENGTH; length++) {
+    for (length = 1, i = 0; length <= limit; length++) {
         memset(lengths + i, (int)length, n_of[length]);
         i += n_of[length];
     }
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/lengths.h =========================================================================== */
+
+/* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
+ * or int8, have leaves of any length side by side, and walk to nearly each of them bit by bit.
+ * Where leaves of one length come in aligned groups of 2, 4 .. 64, a group is one flat node
+ * (tree.h): up to six merges in one step. A format that takes any lengths leaves the choice to the
+ * encoder.
+ *
+ * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
+ * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node,
+ * and units of one length beside each other make larger ones. Neighbours in that order are alike in
+ * frequency, so it costs little:
+ *
+ *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
+ *     units of 1                            6.488   2.10
+ *              4                            6.490   2.01
+ *              8                            6.496   1.78
+ *             16                            6.512   1.44
+ *             32                            6.591   1.25
+ *
+ * (The best of all codes with that time, by dynamic programming over all of them, saves another 0.1
+ * % at most, in a thousand times the time.) A code of few leaves, as of the exponents of bf16, does
+ * not gain: of all 285 codes of 13 leaves, none with 0.02 bits more is faster by 1 %. */
+
+#ifndef LMC_NO_ENCODER
+#define LMC__MAX_LOG2_UNIT 5u
+
+/* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
+ * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
+ * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
+ * All nodes above are taken for merges of two lists. (Leaves of one length are in the order of
+ * their symbols in truth, not of their weights, so this is near enough, but not exact.) */
+static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
+                               int has_escape)
+{
+    uint64_t time = 0;
+    unsigned at = 0, i, j, end, depth; /* at: in the code space */
+    for (i = 0; i < n; i += 1u << depth) {
+        const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
+        uint64_t weight = 0;
+        for (end = i; end < n && lengths[end] == length; end++) {}
+        if (has_escape && end == n) end--;
+        depth = 0;
+        while (depth < LMC__MAX_FLAT && depth < length && i + (2u << depth) <= end &&
+               (place & ((2u << depth) - 1)) == 0)
+            depth++;
+        for (j = i; j < i + (1u << depth); j++) weight += weights[j];
+        time += depth < 2
+                    ? weight * ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                    : weight * ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+        at += (1u << depth) << (LMC__MAX_LENGTH - length);
+    }
+    return time;
+}
+
+/* What lengths cost, with `worth` for a bit, as time. */
+static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, unsigned n,
+                               int has_escape, uint32_t worth)
+{
+    uint64_t bits = 0;
+    unsigned i;
+    for (i = 0; i < n; i++) bits += (uint64_t)weights[i] * lengths[i];
+    return bits * worth + lmc__tree_time(weights, lengths, n, has_escape);
+}
+
+/* Code lengths, ascending, of weights[0, n) in descending order, 2 <= n <= 256. Returns how many:
+ * n, or up to a multiple of a unit more, 256 at most; weights has room for them, and is zero there.
+ * With an escape, its weight is one of them, and its code shall be the last one. */
+static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256], unsigned n,
+                                    int has_escape, uint32_t worth)
+{
+    uint32_t sums[128];
+    uint8_t trial[256], depths[128];
+    unsigned log2_unit, best_n = n, i;
+    uint64_t best;
+    memset(weights + n, 0, (256 - n) * sizeof *weights);
+    lmc__huffman_lengths(lengths, weights, n, LMC__MAX_LENGTH);
+    if (n < 16) return n;
+    best = lmc__code_cost(weights, lengths, n, has_escape, worth);
+    for (log2_unit = 1; log2_unit <= LMC__MAX_LOG2_UNIT && n >= 4u << log2_unit; log2_unit++) {
+        const unsigned n_units = (n + (1u << log2_unit) - 1) >> log2_unit,
+                       n_leaves = n_units << log2_unit;
+        uint64_t cost;
+        memset(sums, 0, n_units * sizeof *sums);
+        for (i = 0; i < n; i++) sums[i >> log2_unit] += weights[i];
+        lmc__huffman_lengths(depths, sums, n_units, LMC__MAX_LENGTH - log2_unit);
+        for (i = 0; i < n_leaves; i++) trial[i] = (uint8_t)(depths[i >> log2_unit] + log2_unit);
+        cost = lmc__code_cost(weights, trial, n_leaves, has_escape, worth);
+        if (cost >= best) continue;
+        best = cost;
+        best_n = n_leaves;
+        memcpy(lengths, trial, n_leaves);
+    }
+    return best_n;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -12184,6 +12389,27 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
+ * there is an escape and 256 else: those that would have been given up, then any others, from the
+ * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+ * Returns how many elements that were counted have a code then. */
+static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
+                                unsigned n_wanted, const uint32_t counts[256])
+{
+    const unsigned middle = 255 - (order[0] & 255);
+    uint8_t is_coded[256] = {0};
+    uint32_t n_coded = 0;
+    unsigned i, s;
+    if (n_kept < n_wanted) n_kept = n_wanted < n_symbols ? n_wanted : n_symbols;
+    for (i = 0; i < n_kept; i++) is_coded[255 - (order[i] & 255)] = 1;
+    for (i = 0; i < 256 && n_kept < n_wanted; i++) {
+        s = middle + i < 256 ? middle + i : 255 - i;
+        if (!is_coded[s]) order[n_kept++] = counts[s] << 8 | (255 - s);
+    }
+    for (i = 0; i < n_kept; i++) n_coded += order[i] >> 8;
+    return n_coded;
+}
+
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
  * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
@@ -12198,18 +12424,20 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
+ * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
+ *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
  * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
-                                          uint32_t total, size_t n)
+                                          uint32_t total, size_t n, uint32_t worth)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped, above = 0;
+    uint32_t weights[256], escaped, above = 0; /* elements without a code; those above `last` */
     uint8_t lengths[256];
     uint64_t bits = 0;
-    unsigned n_symbols = 0, n_kept, n_leaves, i, s;
+    unsigned n_symbols = 0, n_kept, n_leaves, n_wanted, i, s;
     const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
     const int sampled = total < n;
     int has_escape;
@@ -12241,7 +12469,10 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         weights[i] = w;
     }
     /* At least two leaves: one symbol alone has the escape beside it. */
-    lmc__huffman_lengths(lengths, weights, n_leaves);
+    n_wanted = lmc__choose_lengths(lengths, weights, n_leaves, has_escape, worth);
+    n_kept = n_wanted - (has_escape ? 1u : 0u);
+    escaped = total -
+              lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
     /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
      * symbols that are rarer than it move up; the lengths stay the same set. */
@@ -12260,7 +12491,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
      * fits them, not the rest of the list. Together about a bit for each symbol. */
     bits += n_symbols;
-    if (bits >= enough) return LMC__CHOOSE_RAW;
+    if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
+                              lmc__tree_time(weights, lengths, n_wanted, has_escape))
+        return LMC__CHOOSE_RAW;
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
@@ -12366,31 +12599,30 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
     return (to - from) * LMC__SAMPLE_RUN;
 }
 
-/* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
- * one place first, for counting begins and ends with eight tables.
+/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
+ * gathered to one place first, for counting begins and ends with eight tables.
  *
  * For lists that have no sample of their own: those of classes, whose lengths are known only when
  * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
  * list by enough to be worth the copy. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
-                                         size_t n, enum lmc_level level)
+                                         size_t n, unsigned quarters)
 {
     uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
     enum lmc__choice choice;
     size_t total = n;
-    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
-        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
         uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
+        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
             memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
-        total = LMC__SAMPLE_SIZE;
+        total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
     memset(counts, 0, sizeof e->scratch->counts[0]);
     lmc__count_bytes(counts, sample ? sample : list, total);
     e->stack.top = top;
-    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
+    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
         choice = LMC__CHOOSE_RAW; /* a short list, by the size of the tree's header */
     return choice;
@@ -12627,17 +12859,12 @@ static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of its n bits. Both
- * pay for the time of decoding: a nested mask has 9 nodes or more, each with a cost of its own, and
- * each of its bytes is merged. At these limits a saved byte costs some 30 cycles. What the frozen
- * tree needs beyond the entropy is counted as n / 200. In bits:
- *
- *     information + 8 * 24 + 0.015 n < n
- *
- * This is the one place where the encoder decides; the whole criterion for a mask of n bits is
+/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
+ * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
+ * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
  *
  *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays: the inequality                  here
+ *   2  it looks as if it pays                                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
  *      and than its gaps                                       lmc__put_mask
  *
@@ -12648,14 +12875,17 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
  * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
  * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. */
-static int lmc__is_worth_nesting(size_t n, size_t ones)
+ * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
+static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
         (uint64_t)n * lmc__log2((uint32_t)n) -
         (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
         (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
-    return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
+    const uint64_t bits = (information >> 16) + n / 200;
+    const size_t size = n / 8, nodes = lmc__min(lmc__frozen_nodes[level], size / 8);
+    return bits < n && (n - bits) * worth > (uint64_t)size * lmc__frozen_time[level] +
+                                                (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
 /* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
@@ -12728,7 +12958,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
                          size_t ones, lmc__gap_limits gaps)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones;
+    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
     uint8_t *const mode = e->out, *const top = e->stack.top;
     const uint8_t *best = mask;
     size_t best_size = size;
@@ -12745,8 +12975,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
-        const unsigned level = lmc__choose_level(rarer, n);
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
         uint8_t *const code = lmc__push_list(&e->stack, size);
@@ -12980,12 +13209,12 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 
 #ifndef LMC_NO_QUANTIZE
 /* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists. Returns 0 if there is no room. */
+ * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
-                         size_t n, enum lmc_level level)
+                         size_t n, unsigned sample)
 {
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, sample);
     if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
     if (choice == LMC__CHOOSE_TREE) {
         enum lmc__put put;
@@ -13001,8 +13230,9 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 /* == codec/plan_planes.h ======================================================================= */
 
 /* How to code each plane of a block without a prediction, and whether to code the two top planes
- * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only level max
- * counts all of the top plane, where there is most to gain.
+ * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only from
+ * level max on all of the top plane is counted, where there is most to gain, and only level archive
+ * joins planes: their trees have five times as many leaves.
  *
  * Joint coding. A plane is a byte, a cut that the data does not know: of a rotated bf16 element,
  * the top plane is the exponent, the lower one mantissa and sign, which look like noise. But in the
@@ -13067,7 +13297,7 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
  * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
  * do not lie within 256, those of 10 do not either: hence the return. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
-                              size_t n, unsigned width)
+                              size_t n, unsigned width, uint32_t worth)
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
@@ -13077,7 +13307,8 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         uint64_t bits;
         if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], joined_bits))
             return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
+        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n, worth) !=
+            LMC__CHOOSE_TREE)
             continue;
         bits = plan->bits + (8 - joined_bits) * (uint64_t)n;
         if (bits >= best) continue;
@@ -13094,12 +13325,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     }
 }
 
-/* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
-#define LMC__SAMPLE_HALF_BELOW 32u
+/* The first part of a sample is enough for so many different bytes: the codes of more depend on
+ * luck. */
+#define LMC__FIRST_PART_BELOW 32u
 
-/* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
- * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
- * room, which cannot happen (see workspace.h).
+/* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
+ * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
+ * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
+ * there is no room, which cannot happen (see workspace.h).
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -13109,34 +13342,36 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {
-    const unsigned width = block->width;
+    const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
+                   part = sampled ? sampled / 2 : 2; /* quarters of it */
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t(*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
-    size_t quarter, half, all;
+    size_t quarter, first, all;
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    half = lmc__take_sample(e->k, &sample, 0, 2, block->src, width, block->rotate);
-    quarter = sample.n < n ? half / 2 : half;
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->rotate);
+    quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
         choice[p] =
             lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
         if (choice[p] == LMC__CHOOSE_RAW) continue;
-        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
-        if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
+        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
+        if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
     }
-    all = half;
-    if (wants_all) all += lmc__take_sample(e->k, &sample, 2, 4, block->src, width, block->rotate);
+    all = first;
+    if (wants_all)
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->rotate);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
-        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
+        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + first, all - first);
         choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
-                                      (uint32_t)(has_all ? all : half), n);
+                                      (uint32_t)(has_all ? all : first), n, e->worth);
     }
     e->stack.top = top;
     return 1;
@@ -13150,8 +13385,9 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 {
     const unsigned top = block->width - 1;
     uint32_t *const counts = e->scratch->counts[top];
+    const lmc__effort *const effort = lmc__get_effort(block->level);
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
-    if (block->level != LMC_LEVEL_MAX) return 1;
+    if (effort->sample) return 1;
     if (block->width == 1) { /* elements of one byte are not rotated */
         memset(counts, 0, sizeof e->scratch->counts[0]);
         lmc__count_bytes(counts, block->src, block->n);
@@ -13159,8 +13395,10 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         lmc__count_wide(e->scratch->wide, block);
         lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
     }
-    choice[top] = lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n);
-    if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
+    choice[top] =
+        lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
+    if (block->width > 1 && effort->is_joint)
+        lmc__choose_joint(joint, choice, e->scratch, block->n, block->width, e->worth);
     return 1;
 }
 #endif /* LMC_NO_ENCODER */
@@ -13357,7 +13595,8 @@ typedef struct lmc__delta {
 } lmc__delta;
 
 /* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. There are 7 where at most a fifth has changed, or where the last one saves 1/108. A sparse
+ * %. By default there are 7 where at most a fifth has changed, or where the last one saves 1/108;
+ * level fast has one less, level max always 7, level archive as many as save anything. A sparse
  * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
@@ -13669,8 +13908,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
-        max_classes = LMC__MORE_CLASSES;
+    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes <= LMC__DEFAULT_CLASSES)
+        max_classes++;
     cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
@@ -13698,11 +13937,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         lmc__merge_classes(&m, best);
     }
     if (cuts)
-        total_bits =
-            within * n / m.total +
-            lmc__cut_classes(&m, max_classes,
-                             block->may_group && max_classes < LMC__MORE_CLASSES ? LMC__MORE_CLASSES
-                                                                                 : max_classes);
+        total_bits = within * n / m.total +
+                     lmc__cut_classes(&m, max_classes,
+                                      block->may_group && max_classes == LMC__DEFAULT_CLASSES
+                                          ? LMC__MORE_CLASSES
+                                          : max_classes);
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
@@ -13738,7 +13977,7 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 {
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
-                       : block->level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
+                       : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
                                                        : LMC__DELTA_SAMPLE_RUN,
                  size = run * block->width;
     uint8_t *src, *base;
@@ -13774,16 +14013,16 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 {
     const unsigned width = sample->width;
     const size_t total = sample->n;
+    lmc__grouping one;
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_zero = 0;
     unsigned p;
     if (delta->sparse) return;
-    for (i = 0; i < total; i++) {
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width),
-                          lmc__load_element(sample->base, i, width), width, delta->subtract);
-        n_zero += residual == 0;
-        for (p = 0; p < width; p++) rows->row[p][i] = (uint8_t)(residual >> 8 * p);
-    }
+    one.n_classes = 1;
+    one.n_natural = 0;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, total, width, delta->subtract,
+                      &one);
     for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
@@ -13791,8 +14030,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse =
-        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    if (!sample->may_group || width <= 2 || delta->grouping.n_natural > 0) return;
+    for (i = 0; i < total; i++)
+        n_zero +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
+    delta->sparse = n_zero > total / 2;
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
@@ -13834,10 +14076,8 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
-    const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = !block->may_group ? 1u
-                                 : is_max          ? LMC__MAX_CLASSES
-                                                   : LMC__DEFAULT_CLASSES;
+    const int is_max = block->level >= LMC_LEVEL_MAX;
+    const unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u;
     const size_t n = block->n;
     const size_t room = n / LMC__SPARSE_ONE_IN;
     uint8_t *const top = e->stack.top, *behind_list;
@@ -13979,15 +14219,11 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c, p;
+    unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
-    /* of the planes above the lowest one that is grouped: see the kernel */
-    for (c = 0; c < grouping->n_classes; c++)
-        for (p = grouping->n_natural + 1; p < block->width; p++)
-            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {
@@ -14056,8 +14292,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     uint8_t *const row = g->lists.row[c][p];
     const size_t n = g->n_coded[c];
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice =
-        lmc__choose_list(e, plan, row, n, g->delta->sparse ? LMC_LEVEL_MAX : g->block->level);
+    const enum lmc__choice choice = lmc__choose_list(
+        e, plan, row, n, g->delta->sparse ? 0 : lmc__get_effort(g->block->level)->sample);
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     (void)lmc__make_classes(e->k, g);
@@ -14123,7 +14359,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * elements, so a block is never larger than lmc_block_bound says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    at level max, or as by default        this file
+ *     lmc__encode_payload    at a level, or better by one below     this file
  *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
@@ -14151,6 +14387,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     uint8_t *const top = e->stack.top;
     lmc__joint joint;
     int has_crc = 0;
+    e->worth = lmc__get_effort(block->level)->direct_worth;
     coding->prediction = coding->grouping = 0;
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
@@ -14167,7 +14404,9 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 {
     uint8_t *const top = e->stack.top;
     lmc__block_crcs crcs;
-    const size_t payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
+    size_t payload_size;
+    e->worth = lmc__get_effort(block->level)->delta_worth;
+    payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
     e->stack.top = top;
     if (payload_size == 0) return 0;
     coding->prediction = 1;
@@ -14183,11 +14422,10 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth (level max: by half), and
- *      turns out to be;
- *   2  else without the prediction: the best so far;
- *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
- *      nothing, or 1 has shown that it takes more than the best.
+ *   1  the delta alone, if it is likely to be smaller by an eighth (from level max on: by half),
+ * and turns out to be; 2  else without the prediction: the best so far; 3  then the delta in fewer
+ * bytes than that, unless the sample was sure that it is worth nothing, or 1 has shown that it
+ * takes more than the best.
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one
@@ -14212,26 +14450,33 @@ static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uin
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
-/* Level max makes most blocks smaller than the default does. A delta is not sure to be: by another
- * sample it gets other classes. So both are tried, and the smaller one stays. Without a prediction
- * the two differ in nothing but how much they count, and the default is not tried. */
+/* A level above the default makes most blocks smaller than the one below it does. It is not sure
+ * to: a sample may be luckier than all counts, and with other classes a delta may be larger. So all
+ * levels from the default on are tried in turn, and the smallest stays. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
                                 size_t cap, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block by_default = *block;
+    lmc__block trial = *block;
+    enum lmc_level best_level;
     size_t best;
-    if (block->level != LMC_LEVEL_MAX || !block->base) {
-        lmc__encode_at_level(e, coding, dst, cap, block);
-        return;
-    }
-    by_default.level = LMC_LEVEL_DEFAULT;
-    lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
+    lmc__encode_at_level(e, coding, dst, cap, &trial);
     e->stack.top = top;
     best = coding->payload_size;
-    lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
+    best_level = trial.level;
+    while (trial.level < block->level) {
+        trial.level = (enum lmc_level)((int)trial.level + 1);
+        lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, &trial);
+        e->stack.top = top;
+        if (coding->payload_size == 0) continue;
+        best = coding->payload_size;
+        best_level = trial.level;
+    }
+    if (coding->payload_size || !best) return;
+    trial.level = best_level;
+    lmc__encode_at_level(e, coding, dst, cap, &trial);
     e->stack.top = top;
-    if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
@@ -14290,7 +14535,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 {
     const unsigned width = lmc_dtype_width(dtype);
     if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
+        !lmc__is_level(level) || size == 0 || size % width ||
         size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
@@ -15479,7 +15724,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
  * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
  * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
-                           uint8_t *work, uint8_t *spare, enum lmc_level level)
+                           uint8_t *work, uint8_t *spare, unsigned sample)
 {
     const uint64_t group = first / q->group_size;
     const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
@@ -15489,7 +15734,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     if (!row) return 0;
     for (j = 0; j < 2; j++) {
         for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[group + i] >> 8 * j);
-        if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+        if (!lmc__put_list(e, row, work, spare, n_groups, sample)) return 0;
     }
     e->stack.top = top;
     return 1;
@@ -15509,7 +15754,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
 {
-    const unsigned width = q->width;
+    const unsigned width = q->width, sample = lmc__get_effort(level)->sample;
     const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
     uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
                    *const work = lmc__push_list(&e->stack, n);
@@ -15530,9 +15775,9 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     e->out = exceptions.positions + 4 * exceptions.n;
     memmove(e->out, exceptions.values, width * exceptions.n);
     e->out += width * exceptions.n;
-    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, level)) return 0;
-    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
-    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
+    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, sample)) return 0;
+    if (low && !lmc__put_list(e, low, work, spare, n, sample)) return 0;
+    if (!lmc__put_list(e, high, work, spare, n, sample)) return 0;
     return (size_t)(e->out - dst);
 }
 
@@ -15566,6 +15811,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
+    e.worth = lmc__get_effort(level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
@@ -15977,6 +16223,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          size_t ws_size)
 {
     uint32_t crc;
+#ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
+    LMC__COUNT_DECODED(info->size);
+#endif
     if (info->stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -17839,8 +18088,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX)
+    if (!options || !lmc__is_parallel(options->parallel) || !lmc__is_level(options->level))
         return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
@@ -21173,6 +21421,28 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     }
     return found;
 }
+
+/* The same for a part of a tensor of another one. */
+static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+{
+    const size_t n = o->items.size / sizeof(lmc__item),
+                 name_size = part->name ? strlen(part->name) : 0;
+    size_t i = part->name
+                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
+                   : n;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        uint64_t size;
+        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
+        if (!item->tensor ||
+            (part->path &&
+             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+            continue;
+        size = lmc__item_size(o, item);
+        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    }
+    return 0;
+}
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -21558,11 +21828,15 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
  * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
  *
+ * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
+ * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
+ * predicted by earlier ones of the same size, of this file or another.
+ *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * nothing. A quantised tensor has its second moment, or nothing. The plan depends on descriptions
+ * alone, not on what blocks turn out to be: so runs, and with them all bytes written, are the same
+ * however the file comes. */
 
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
@@ -21576,6 +21850,18 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
  * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
+
+/* Fewer bytes between tensors are not worth a reference; more are no headers. */
+#define LMC__MIN_GAP_SIZE 128u
+#define LMC__MAX_GAP_SIZE 65536u
+/* So many sizes are remembered. */
+#define LMC__MAX_GAPS 64u
+
+/* Bytes between tensors that were written. */
+typedef struct lmc__gap {
+    uint32_t file_number;
+    uint64_t offset, size; /* 0: none */
+} lmc__gap;
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
@@ -21602,6 +21888,9 @@ typedef struct lmc__planner {
     size_t header_size;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
+    /* the last ones, each of another size; the next goes where the oldest is */
+    lmc__gap gaps[LMC__MAX_GAPS];
+    unsigned next_gap;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -21720,6 +22009,8 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
         lmc__quantized_range quantized;
         t->twin = given->tensors[i].twin;
         t->quantizer = given->tensors[i].quantizer;
+        t->base_parts = given->tensors[i].base_parts;
+        t->n_base_parts = given->tensors[i].n_base_parts;
         quantized.quant = lmc__get_quant_params(t->quantizer);
         if (!quantized.quant) continue;
         p->has_quantizer = 1;
@@ -21775,9 +22066,13 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
-                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t) found.base = lmc__match_by_end(&p->origin, t);
+    if (t && t->base_parts) {
+        size_t i;
+        for (i = 0; i < t->n_base_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+    } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
+    else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -21898,6 +22193,32 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
+/* The run of bytes between tensors, up to end, if one of the same size was written before and can
+ * be read back: else nothing changes, but it is remembered. As with twins, a wrong guess costs only
+ * size. */
+static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, lmc__planned_run *run)
+{
+    const uint64_t size = end - p->position;
+    lmc__gap *gap = p->gaps;
+    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE)
+        return LMC_OK;
+    while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
+    if (gap == p->gaps + LMC__MAX_GAPS) {
+        gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
+        gap->file_number = p->file_number;
+        gap->offset = p->position;
+        gap->size = size;
+        return LMC_OK;
+    }
+    if (!lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size)) return LMC_OK;
+    LMC__TRY(lmc__append_segment(p, p->position, size, gap->file_number + 1, gap->offset));
+    run->dtype = LMC_U8;
+    run->size = size;
+    run->prediction.kind = LMC__PREDICT_OWN;
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
  * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
  * no tensor make runs up to where the next one begins.
@@ -21924,9 +22245,13 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
         if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
         while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
             ++*i;
-        if (*i < f->n_tensors)
-            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
-                                                       : f->tensors[*i].offset;
+        if (*i < f->n_tensors && f->tensors[*i].offset <= p->position)
+            end = lmc__plan_tensors(p, run, *i);
+        else {
+            if (*i < f->n_tensors) end = f->tensors[*i].offset;
+            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, run));
+            if (run->size) return LMC_OK;
+        }
         run->size = end - p->position;
     }
     run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
@@ -21939,6 +22264,26 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
         return LMC_ERR_ARGUMENT; /* its twin was not written before */
     run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
+}
+
+/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
+ * own. */
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_tensor *t, uint64_t start,
+                                       uint64_t at, uint64_t stop)
+{
+    size_t i;
+    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &t->base_parts[i];
+        const uint64_t end = part->size < stop - start ? start + part->size : stop;
+        if (at < end) {
+            const uint32_t base = lmc__match_part(&p->origin, part);
+            LMC__TRY(
+                lmc__append_segment(p, at, end - at, base, base ? part->offset + (at - start) : 0));
+            at = end;
+        }
+        start = end;
+    }
+    return lmc__append_segment(p, at, stop - at, 0, 0);
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
@@ -21961,6 +22306,11 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
             found = lmc__find_prediction(p, t);
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
+            LMC__TRY(lmc__plan_parts(p, &p->file.tensors[i], start, at, stop));
+            at = stop;
+            continue;
+        }
         LMC__TRY(lmc__append_segment(
             p, at, stop - at, found.base,
             found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
@@ -22634,11 +22984,12 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.segments, alloc_user);
 }
 
-/* What the file may use, as its header says before anything of it is known. At level max planes may
- * become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used. */
+/* What the file may use, as its header says before anything of it is known. At level archive planes
+ * may become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used.
+ */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
-    return (options->level == LMC_LEVEL_MAX ? (unsigned)LMC__FEATURE_JOINT : 0u) |
+    return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u) |
            (options->group_files ? (unsigned)LMC__FEATURE_GROUPED : 0u);
@@ -22659,8 +23010,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX ||
-        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+        !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
     w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;
@@ -24641,7 +24991,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
                                                size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (r && dst && size && size == tensor->size && !r->is_salvage &&
+    if (r && r->options.check_identities && dst && size && size == tensor->size && !r->is_salvage &&
         lmc__is_listed_tensor(r, file_number, tensor))
         return lmc__read_checked(r, file_number, tensor, dst);
     return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
@@ -24729,6 +25079,32 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         size -= n;
     }
     *encoded = sum;
+    return LMC_OK;
+}
+
+/* The first block of the first run, and the last one of the last. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
+                                                           uint64_t offset, uint64_t n_bytes,
+                                                           uint64_t *at, uint64_t *size)
+{
+    const lmc__listed_file *f;
+    const lmc__reader_run *first, *last;
+    const lmc__stream *stream;
+    if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    f = lmc__file_at(r, file_number);
+    if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *at = *size = 0;
+    if (n_bytes == 0) return LMC_OK; /* there may be no run at all */
+    offset += f->start;
+    stream = lmc__stream_of(r, f);
+    first = lmc__run_at(r, lmc__find_run(r, stream, offset));
+    last = lmc__run_at(r, lmc__find_run(r, stream, offset + n_bytes - 1));
+    *at =
+        lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
+    *size = lmc__block_at(r)[last->first_block + 1 +
+                             (offset + n_bytes - 1 - last->run.start) / last->run.block_size] -
+            *at;
     return LMC_OK;
 }
 

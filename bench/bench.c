@@ -410,18 +410,25 @@ static void measure_kernels(void)
 /* == whole codec ==================================== */
 
 /* The Makefile defines BENCH_LEVELS if the library has levels. Beyond the default they are measured
- * on the best tier. */
+ * on the best tier; "fast" on the others that have vectors, too. */
 #ifdef BENCH_LEVELS
-static const char *const level_names[] = {"default", "max"};
+static const char *const level_names[] = {"default", "fast", "max", "archive"};
 static void set_level(lmc_tensor_options *options, size_t level)
 {
-    options->level = level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+    static const enum lmc_level levels[] = {LMC_LEVEL_DEFAULT, LMC_LEVEL_FAST, LMC_LEVEL_MAX,
+                                            LMC_LEVEL_ARCHIVE};
+    options->level = levels[level];
 }
 #else
 static const char *const level_names[] = {"default"};
 static void set_level(lmc_tensor_options *options, size_t level) { (void)options, (void)level; }
 #endif
 #define N_LEVELS (sizeof level_names / sizeof *level_names)
+static int wanted_level(size_t level, int tier)
+{
+    return wanted_tier(tier) &&
+           (level == 0 || tier == best_tier() || (level == 1 && tier != LMC_TIER_SCALAR));
+}
 
 /* One row for each tier and level. Small data is coded several times per sample, for a sample of a
  * hundredth of a second or more. */
@@ -463,7 +470,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
         for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
             for (level = 0; level < n_levels; level++) {
                 size_t enc_now = 0;
-                if (!wanted_tier(tier) || (level != 0 && tier != best_tier())) continue;
+                if (!wanted_level(level, tier)) continue;
                 lmc_tier_limit((enum lmc_tier)tier);
                 set_level(&options, level);
                 start = now();
@@ -493,7 +500,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
         for (level = 0; level < n_levels; level++) {
             const char *tier_name = lmc_tier_name((enum lmc_tier)tier);
             double encode, decode, percent = 100.0 * (double)enc_size[level] / (double)size;
-            if (!wanted_tier(tier) || (level != 0 && tier != best_tier())) continue;
+            if (!wanted_level(level, tier)) continue;
             encode = gb / median(encode_times[tier][level]);
             decode = gb / median(decode_times[tier][level]);
             if (log2_block != 0) printf("| %u Ki ", 1u << (log2_block - 10));

@@ -146,9 +146,9 @@ static int read_letters(struct reading *r, const char *letters)
     for (; *letters && code == CODE_OK && !r->a->is_done; letters++) {
         const struct option *o = options;
         if (*letters >= '0' && *letters <= '9')
-            return fail_usage(
-                r->a, "there are no levels such as '-%s': the default, which is fast, and --max",
-                letters);
+            return fail_usage(r->a,
+                              "there are no levels such as '-%s', but --fast, --max and --archive",
+                              letters);
         while (o < options + n_options && (o->letter != *letters || !is_visible(o, r->a))) o++;
         if (o == options + n_options) {
             char name[2] = {*letters, 0};

@@ -10,6 +10,17 @@ struct topic {
     const char *name, *text;
 };
 
+/* The end of the overview, apart: C99 promises no more than 4,095 bytes in a string. */
+static const char overview_end[] =
+    "      --progress, --no-progress\n"
+    "  -V, --version          -h, --help\n"
+    "\n"
+    "A FILE of '-', or none where standard input is no terminal, is standard input.\n"
+    "'--' ends the options. The first word that is no option is a verb, if it is\n"
+    "called so: cat, diff, apply, fold, rebase, verify, series, stats, salvage, dump,\n"
+    "help; or compress, decompress, test, list, info, version. Files so named are\n"
+    "./cat, ... 'lmc VERB --help' tells more.\n";
+
 static const struct topic topics[] = {
     {"", "lmc - lossless compression of tensors and model checkpoints\n"
          "\n"
@@ -52,6 +63,9 @@ static const struct topic topics[] = {
          "  -o OUT                 write to OUT\n"
          "  -f, --force            overwrite; allow binary to a terminal\n"
          "  -k, --keep             keep the source (default)\n"
+         "      --max-files N, --max-depth N\n"
+         "                         restore at most N files and directories (a million),\n"
+         "                         N levels deep (1,000)\n"
          "      --rm               remove the source once the output is on the disk, read\n"
          "                         back and verified\n"
          "  -r, --recursive        below the directories\n"
@@ -65,9 +79,12 @@ static const struct topic topics[] = {
          "                         the right one\n"
          "      --dtype NAME       a raw array of NAME\n"
          "      --opaque           plain bytes\n"
-         "      --max              smaller, but slower\n"
+         "      --fast             faster both ways; larger by 0.1 to 0.5 %\n"
+         "      --max              smaller, and restored as fast; takes 2.5 times as long\n"
+         "      --archive          smallest: bf16 by 0.6 %; takes 5 times as long, and\n"
+         "                         twice as long to restore\n"
          "      --no-twins         store each tensor by itself\n"
-         "      --hash             with the SHA-256 of all tensors and files; -t: check them\n"
+         "      --hash             store the SHA-256 of all tensors and files; -t: check\n"
          "      --quant RULE, --policy FILE\n"
          "                         LOSSY: keep optimizer states only as precisely as a\n"
          "                         rule says; see 'lmc help quant'\n"
@@ -76,15 +93,7 @@ static const struct topic topics[] = {
          "      --file PATH        cat: in that file\n"
          "  -T#, --threads=#       threads; 0: one for each core (default)\n"
          "  -q, --quiet            no messages but errors\n"
-         "  -v, --verbose          sizes and speed\n"
-         "      --progress, --no-progress\n"
-         "  -V, --version          -h, --help\n"
-         "\n"
-         "A FILE of '-', or none where standard input is no terminal, is standard input.\n"
-         "'--' ends the options. The first word that is no option is a verb, if it is\n"
-         "called so: cat, diff, apply, fold, rebase, verify, series, stats, salvage, dump,\n"
-         "help; or compress, decompress, test, list, info, version. Files so named are\n"
-         "./cat, ... 'lmc VERB --help' tells more.\n"},
+         "  -v, --verbose          sizes and speed\n"},
     {"formats", "The tensors of these files are found and coded by their dtype, and can be listed\n"
                 "and read alone:\n"
                 "\n"
@@ -92,12 +101,18 @@ static const struct topic topics[] = {
                 "  .gguf         versions 2 and 3; quantised types are kept as bytes\n"
                 "  .npy          versions 1 to 3, little-endian; a Fortran-order array appears\n"
                 "                transposed\n"
+                "  .pt .pth .bin .ckpt, as torch.save writes them: by the keys that lead to\n"
+                "                them, 'optimizer.state.0.exp_avg'. Nothing of the pickle is run\n"
+                "  .distcp       items of torch.distributed.checkpoint: by the .metadata beside\n"
+                "                them, 'model.w[0:512]' for a part of a tensor; else by number\n"
                 "\n"
                 "The content decides, whatever the name. But a FILE that is named so and has a\n"
                 "broken header is an error: it would be useless. --opaque stores it all the same.\n"
-                "Below a DIR it is stored as plain bytes, with a warning. Everything else\n"
-                "(pickles, .pt, .bin, JSON) is coded as bytes whose element width is guessed for\n"
-                "each block. --dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
+                "Below a DIR it is stored as plain bytes, with a warning. What is not understood\n"
+                "of a file of PyTorch (big-endian, quantised, compressed or unknown storages) is\n"
+                "bytes, as are its files of before 1.6, and in a pipe; -v says why. Everything\n"
+                "else is coded as bytes whose element width is guessed for each block.\n"
+                "--dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
                 "Whatever the format, every byte of the file is restored, those outside of\n"
                 "tensors too.\n"},
     {"directories",
@@ -201,10 +216,12 @@ static const struct topic topics[] = {
                "with masters are stored first. To restore such a snapshot to a pipe, give it as\n"
                "a file, not through a pipe. Outputs to pipes have no twins; --no-twins leaves\n"
                "them out of other outputs.\n"},
-    {"chains", "  lmc fold [--max] [--no-twins] --base BASE [--base LINK]... DELTA... -o OUT\n"
-               "  lmc rebase [--max] [--no-twins] [--base LINK]... --onto NEW|none FILE.lmc\n"
+    {"chains", "  lmc fold [LEVEL] [--no-twins] --base BASE [--base LINK]... DELTA... -o OUT\n"
+               "  lmc rebase [LEVEL] [--no-twins] [--base LINK]... --onto NEW|none FILE.lmc\n"
                "      -o OUT\n"
                "  lmc verify [-v] [--base BASE]... FILE.lmc...\n"
+               "\n"
+               "LEVEL is --fast, --max or --archive.\n"
                "\n"
                "fold makes one delta of those given, in any order, which must form one chain:\n"
                "from BASE, the first --base that is none of them, to what the last of them\n"
@@ -322,10 +339,10 @@ static const struct topic topics[] = {
                "A kill at any moment leaves all snapshots that count restorable; the next\n"
                "command that changes the series tidies up. One command changes it at a time,\n"
                "others wait; reading goes on meanwhile, but gc and readers wait for each other.\n"
-               "-T, -v, -q, --max, --no-twins, --dtype and --opaque are as for compressing; so\n"
-               "are --quant and --policy with add and watch, which then verify all but what is\n"
-               "quantised.\n"},
-    {"diff", "  lmc diff [--json] [--max] [--base PATH]... FROM TO\n"
+               "-T, -v, -q, --fast, --max, --archive, --no-twins, --dtype and --opaque are as\n"
+               "for compressing; so are --quant and --policy with add and watch, which then\n"
+               "verify all but what is quantised.\n"},
+    {"diff", "  lmc diff [--json] [LEVEL] [--base PATH]... FROM TO\n"
              "\n"
              "FROM and TO are .lmc files, other files or directories. For each tensor, and\n"
              "each file without tensors: same, changed, reshaped, retyped (another dtype),\n"
@@ -335,7 +352,7 @@ static const struct topic topics[] = {
              "is measured as if it were stored exactly. --base gives what deltas among the two\n"
              "are made against, if it is not the other one. Both are read whole. The exit code\n"
              "is 0 if that went well, whether they differ or not.\n"},
-    {"stats", "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [--max] [--base PATH]...\n"
+    {"stats", "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [LEVEL] [--base PATH]...\n"
               "      SNAPSHOT...\n"
               "\n"
               "Each SNAPSHOT is a .lmc file, another file or a directory; a .lmc file that is a\n"
@@ -414,7 +431,8 @@ static const struct topic topics[] = {
                "  index    a few bytes for each block, and the names: about 100 bytes for each\n"
                "           MB of bf16\n"
                "  header   of a safetensors or GGUF file, at most 100 MB: about 12 times its\n"
-               "           size, with all that is kept of its tensors\n"
+               "           size, with all that is kept of its tensors; the pickle of a file of\n"
+               "           PyTorch, at most 64 MB: some 20 times its size\n"
                "\n"
                "-l and cat hold the index twice and a window of 4 MiB, diff and stats three\n"
                "pieces of 16 MiB; stats the index of each .lmc file and 2 MiB.\n"},
@@ -449,6 +467,7 @@ int print_help(const char *name)
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         if (strcmp(topics[i].name, name) == 0) {
             fputs(topics[i].text, stdout);
+            if (*name == '\0') fputs(overview_end, stdout);
             return CODE_OK;
         }
     return fail(CODE_USAGE, NULL,

@@ -200,10 +200,25 @@ static int take_verbose(struct arguments *a, const char *text)
     return CODE_OK;
 }
 
+/* As for other tools that have levels, the last one counts. */
+static int take_fast(struct arguments *a, const char *text)
+{
+    (void)text;
+    a->coding.level = LMC_LEVEL_FAST;
+    return CODE_OK;
+}
+
 static int take_max(struct arguments *a, const char *text)
 {
     (void)text;
     a->coding.level = LMC_LEVEL_MAX;
+    return CODE_OK;
+}
+
+static int take_archive(struct arguments *a, const char *text)
+{
+    (void)text;
+    a->coding.level = LMC_LEVEL_ARCHIVE;
     return CODE_OK;
 }
 
@@ -278,7 +293,9 @@ const struct option options[] = {
     {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
     {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
     {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
+    {0, "fast", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_fast, NULL},
     {0, "max", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_max, NULL},
+    {0, "archive", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_archive, NULL},
     {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
     {0, "hash", FLAG, CODERS | V(TEST), AT(common.hashes), 1, NULL, NULL},
     {0, "quant", ANY, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,

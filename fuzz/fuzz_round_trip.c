@@ -324,7 +324,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     options.parallel = n_workers ? &parallel : NULL;
     options.log2_block = log2_block ? 13 + log2_block : 0;
-    options.level = level ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+    options.level = level ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
     options.may_quantize = 1;
     options.content_hashes = (int)hashes;
     options.group_files = (int)(seed >> 3 & 1);

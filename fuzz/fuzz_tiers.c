@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               has_base = (int)fuzz_bits(&p, 1), carries_base = (int)fuzz_bits(&p, 1);
     const int in_place = (int)fuzz_bits(&p, 1), fits = fuzz_bits(&p, 4) == 15,
               spread = (int)fuzz_bits(&p, 1);
-    const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+    const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
     const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&p, 5) % LMC_DTYPE_COUNT);
     const unsigned n_tiers = fuzz_count_tiers(), repeats = fuzz_bits(&p, 4),
                    q_bits = fuzz_bits(&p, 3), measure = fuzz_bits(&p, 2), role = fuzz_bits(&p, 2);

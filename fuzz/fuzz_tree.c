@@ -241,7 +241,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int at_start = (int)fuzz_bits(&p, 1), is_mask = (int)fuzz_bits(&p, 1),
               encodes = (int)fuzz_bits(&p, 1), n_class = (int)fuzz_bits(&p, 5);
     const unsigned nesting = fuzz_bits(&p, 2), tier = fuzz_bits(&p, 4);
-    const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+    const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
     const uint8_t *input, *expected;
     uint8_t *output, *ws;
     size_t ws_size, list_size, used = 0, code_size;

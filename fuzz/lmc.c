@@ -2,6 +2,8 @@
  * the allocator behind it, and ways to what is private in it. */
 #include "fuzz.h"
 
+uint64_t fuzz_decoded;
+
 #ifdef FUZZ_WITH_TESTS /* tests/t_lmc.c includes this file behind its own implementation */
 static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t new_size)
 {
@@ -11,6 +13,7 @@ static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t
 #else
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), fuzz_realloc(ptr, old_size, new_size))
+#define LMC__COUNT_DECODED(size) (fuzz_decoded += (size))
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #endif
@@ -175,6 +178,7 @@ static lmc__scratch *open_encoder(lmc__encoder *e, void *dst, size_t cap, void *
     memset(e, 0, sizeof *e);
     e->k = lmc__get_kernels();
     e->scratch = lmc__open_workspace(&e->stack, ws, ws_size);
+    e->worth = lmc__get_effort(LMC_LEVEL_DEFAULT)->direct_worth;
     e->out = (uint8_t *)dst;
     e->end = e->out + cap;
     return e->scratch;
@@ -191,7 +195,10 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
     spare = lmc__push_list(&e.stack, n);
     if (!row || !work || !spare) return 0;
     memcpy(row, src, n);
-    return lmc__put_list(&e, row, work, spare, n, level) ? (size_t)(e.out - (uint8_t *)dst) : 0;
+    e.worth = lmc__get_effort(level)->direct_worth;
+    return lmc__put_list(&e, row, work, spare, n, lmc__get_effort(level)->sample)
+               ? (size_t)(e.out - (uint8_t *)dst)
+               : 0;
 }
 
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,

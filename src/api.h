@@ -174,12 +174,20 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
  * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode; decoders need not be told. Numbers are stable. */
+/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
+ * gives the same bytes on every machine, and from the default on no block gets larger by a higher
+ * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
-    LMC_LEVEL_DEFAULT = 0, /* fast */
-    /* Smaller: bf16 by 0.4 to 0.5 % of the input, fp32 by 0.1 to 0.3 %. Encodes at a third to two
-     * thirds of the speed; decodes bf16 and fp32 at two thirds to nine tenths. */
-    LMC_LEVEL_MAX = 1
+    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
+     * size. */
+    LMC_LEVEL_FAST = -1,
+    LMC_LEVEL_DEFAULT = 0,
+    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
+     * to 0.3 %; deltas by up to 1 % of their size. */
+    LMC_LEVEL_MAX = 1,
+    /* The smallest: 0.2 and, of bf16, fp32 and deltas, half of the speed. bf16 is smaller by 0.6 %,
+     * fp32 by 0.3 %; deltas by up to 1.5 % of their size. */
+    LMC_LEVEL_ARCHIVE = 2
 };
 
 /* -- parallel_for of the caller -- */
@@ -472,7 +480,20 @@ typedef struct lmc_tensor {
      * writer. One that was fitted with a second moment wants a twin: where that is, with
      * LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
+    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
+     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_tensor;
+
+/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+ * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
+ * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+typedef struct lmc_base_part {
+    const char *path; /* of its file; NULL: any */
+    const char *name; /* NULL: nothing predicts these bytes */
+    uint64_t offset, size;
+} lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
@@ -755,6 +776,11 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
+    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
+     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
+     * as well; this also finds blocks of another snapshot, together with an index made for them. It
+     * takes a fifth to two fifths more time, and is no protection against forgers. */
+    int check_identities;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -791,7 +817,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader,
                                                              const char *name, size_t *file_number,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. */
+ * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
+ * bytes for each of size + 2^23, for each snapshot of the chain, which only hostile files do. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
                                                            uint64_t offset, void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
@@ -868,6 +895,14 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);
+/* Where in the LMC file those blocks are: *size bytes from *at on, from the first block to the end
+ * of the last, with the sections between them. For a source that is far away: who fetches these
+ * bytes at once has what lmc_reader_read_file will read, front to back, but for predictions. 0 and
+ * 0 for no bytes. Errors: as above. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
+                                                               size_t file_number, uint64_t offset,
+                                                               uint64_t n_bytes, uint64_t *at,
+                                                               uint64_t *size);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader

@@ -8,6 +8,8 @@
  *   digest --tiers     the tiers of this build on this machine, one per line */
 #include "t_io.h"
 
+static const char *const level_names[] = {"fast ", "", "max ", "archive "};
+
 static int is_left_out(void)
 {
     static unsigned n;
@@ -36,12 +38,12 @@ static int show_deltas(const lmc_parallel *parallel)
     int dtype, how, level;
     size_t i;
     if (src == NULL || base == NULL || enc == NULL) return 0;
-    for (level = LMC_LEVEL_DEFAULT; level <= LMC_LEVEL_MAX; level++)
+    for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++)
         for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
             for (how = 0; how < T_BASES; how++)
                 for (i = 0; i < sizeof counts / sizeof *counts; i++) {
                     static const enum t_kind kinds[] = {T_GAUSS, T_SPECIAL, T_SPARSE};
-                    const enum t_kind kind = kinds[(i + (size_t)how + (size_t)level) % 3];
+                    const enum t_kind kind = kinds[(i + (size_t)how + (size_t)(level & 1)) % 3];
                     const size_t size = counts[i] * lmc_dtype_width((enum lmc_dtype)dtype);
                     lmc_tensor_options options;
                     size_t enc_size = 0, ws_size;
@@ -65,7 +67,7 @@ static int show_deltas(const lmc_parallel *parallel)
                     if (lmc_tensor_encode(enc, 700000, &enc_size, src, size, &options, ws,
                                           ws_size) != LMC_OK)
                         return 0;
-                    sprintf(name, "%s%s %s %s %lu", level ? "max " : "",
+                    sprintf(name, "%s%s %s %s %lu", level_names[level + 1],
                             lmc_dtype_name(options.dtype), t_kind_names[kind], t_base_names[how],
                             (unsigned long)counts[i]);
                     show(name, enc, enc_size);
@@ -207,7 +209,7 @@ int main(int argc, char **argv)
     if (argc > 1) workers = (unsigned)atoi(argv[1]);
     if (src == NULL || enc == NULL || workers > 16) return 1;
     parallel = t_parallel(&workers);
-    for (level = LMC_LEVEL_DEFAULT; level <= LMC_LEVEL_MAX; level++)
+    for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++)
         for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
             for (k = 0; k < T_KINDS * sizeof counts / sizeof *counts; k++) {
                 char name[80];
@@ -233,7 +235,7 @@ int main(int argc, char **argv)
                 if (lmc_tensor_encode(enc, 2 * size + 100, &enc_size, src, size, &tensor_options,
                                       ws, ws_size) != LMC_OK)
                     return 1;
-                sprintf(name, "%s%s %s %lu", level ? "max " : "",
+                sprintf(name, "%s%s %s %lu", level_names[level + 1],
                         lmc_dtype_name(tensor_options.dtype), t_kind_names[kind],
                         (unsigned long)counts[i]);
                 show(name, enc, enc_size);
@@ -251,11 +253,13 @@ int main(int argc, char **argv)
     t_add_file(&model, "tensors", src, 300000)->file.tensors = tensors;
     model.files[0].file.n_tensors = 2;
     t_add_file(&model, "pipe", src, 250000)->file.size = LMC_UNKNOWN_SIZE;
-    for (level = LMC_LEVEL_DEFAULT; level <= LMC_LEVEL_MAX; level++) {
+    for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++) {
+        char name[40];
         memset(&out, 0, sizeof out);
         options.level = (enum lmc_level)level;
         if (t_write_model(&model, &out, &options, 999, NULL) != LMC_OK) return 1;
-        show(level ? "max snapshot" : "snapshot", out.data, out.size);
+        sprintf(name, "%ssnapshot", level_names[level + 1]);
+        show(name, out.data, out.size);
         free(out.data);
     }
     free(src);

@@ -22,6 +22,7 @@ void t_test_workspace(void)
     plan.last = 15;
     for (i = 0; i < 16; i++) plan.lengths[i] = (uint8_t)(i < 15 ? i + 1 : 15);
     e.k = lmc__get_kernels();
+    e.worth = UINT32_MAX; /* all masks are nested that can be */
     e.scratch = lmc__open_workspace(&e.stack, ws, more);
     e.out = block + LMC_BLOCK_HEADER_SIZE;
     e.end = block + size;

@@ -213,6 +213,7 @@ static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *see
     size_t i, size;
     memset(&e, 0, sizeof e);
     e.k = t->k;
+    e.worth = 64 * LMC__CYCLE;
     e.scratch = lmc__open_workspace(&e.stack, t->ws, t->ws_size);
     e.out = out;
     e.end = out + sizeof out;

@@ -48,7 +48,7 @@ static void test_buffers(void)
         for (j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
             const size_t n = sizes[i] - sizes[i] % (dtypes[j] == LMC_C64 ? 8 : 4);
             t_note("buffer of %lu, dtype %d", (unsigned long)n, (int)dtypes[j]);
-            options.level = i % 2 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+            options.level = (enum lmc_level)((int)(i % 4) - 1);
             CHECK(lmc_compress_bound(n) <= sizeof g_enc);
             CHECK_STATUS(lmc_compress(g_enc, lmc_compress_bound(n), &size, n ? g_src : NULL, n,
                                       dtypes[j], &options),

@@ -1147,11 +1147,17 @@ class Containers(Case):
         packed = self.lmc("--dtype", "BF16", stdin=self.read("a") * 3 + b"x").stdout
         self.assertEqual(self.lmc("-d", stdin=packed).stdout, self.read("a") * 3 + b"x")
 
-    def test_max(self):
+    def test_levels(self):
         self.write("a", bf16(200000))
-        plain = self.round_trip("a", "--dtype", "BF16")
-        self.assertLess(self.round_trip("a", "-f", "--max", "--dtype", "BF16"), plain - 1000)
-        self.refuses("--max", "-d", "a.lmc", code=2, says="--max")
+        args = {"fast": ["--fast"], "default": [], "max": ["--max"], "archive": ["--archive"]}
+        sizes = {level: self.round_trip("a", "-f", *options, "--dtype", "BF16") for level, options in args.items()}
+        self.assertGreater(sizes["fast"], sizes["default"])
+        self.assertLess(sizes["fast"], sizes["default"] + 8000)
+        self.assertLess(sizes["max"], sizes["default"])
+        self.assertLess(sizes["archive"], sizes["default"] - 1000)
+        self.assertEqual(self.round_trip("a", "-f", "--archive", "--fast", "--dtype", "BF16"), sizes["fast"]) # the last one counts
+        for level in ("--fast", "--max", "--archive"):
+            self.refuses(level, "-d", "a.lmc", code=2, says=level)
         self.refuses("-9", "a", code=2, says="--max")
 
     def test_mutated_headers(self):
@@ -1433,7 +1439,7 @@ class BadSnapshots(Case):
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
         self.check(b"\x8c" + self.good[1:], (1,), "a draft")
         self.check(self.good[:8] + bytes([0]) + self.good[9:], (3,), "major version 0, and no CRC of it")
-        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version")
+        self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (3,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
         for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"), ("magic_of_drafts", "draft of the format, before 1.0: restore it with the lmc that wrote it"),
                            ("incompatible_bit_5", "a newer lmc and uses feature bit 5"), ("section_critical_gdir", "a newer lmc and uses what this one does not know: update")):

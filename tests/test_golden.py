@@ -117,7 +117,7 @@ def make():
               ("scalar", "F32", 4, f32([1.5])), ("none", "F32", 4, b"")]
     write("dtypes.safetensors", safetensors([(name, dtype, [] if name == "scalar" else [len(data) // width], data) for name, dtype, width, data in dtypes]))
     pack("dtypes", "many dtypes, special values, a scalar, an empty tensor", "dtypes.safetensors")
-    pack("dtypes-max", "the same at level max: joint planes, nested masks", "dtypes.safetensors", "--max")
+    pack("dtypes-max", "the same at the highest level: joint planes, nested masks", "dtypes.safetensors", "--archive")
     frozen = b"".join(safetensors([("late", "BF16", [40000], bf16(gauss(40000)))]) for _ in range(1))
     write("late-0.safetensors", frozen)
     late = bytearray(frozen)

@@ -692,7 +692,7 @@ class Deltas(Quant):
         identity = self.listing("s/s2.lmc")["identity"]
         losses = self.losses(self.listing("s/s2.lmc"))
         self.lmc("series", "s", "prune", "s0", "s1", says="")
-        self.lmc("series", "s", "gc")
+        self.lmc("series", "s", "gc", says="")
         self.lmc("series", "s", "verify")
         self.assertEqual(self.listing("s/s2.lmc")["identity"], identity)
         self.assertEqual(self.losses(self.listing("s/s2.lmc")), losses)

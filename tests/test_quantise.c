@@ -1508,7 +1508,7 @@ static void test_snapshots(void)
                     mode % 2);
         options = states_options(&s);
         options.log2_block = mode ? 14 : 0;
-        options.level = mode == 3 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+        options.level = mode == 3 ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
         options.content_hashes = mode == 2;
         memset(&first, 0, sizeof first);
         t_note("snapshot %d", mode);

@@ -99,6 +99,56 @@ static void everything(t_model *model, size_t n)
     model->value_sizes[2] = 1;
 }
 
+/* A source that knows what was read last. */
+typedef struct t_spy {
+    t_memory *in;
+    uint64_t start, end;
+} t_spy;
+
+static enum lmc_status t_spy_read_at(void *user, uint64_t offset, void *dst, size_t size)
+{
+    t_spy *const spy = (t_spy *)user;
+    if (offset < spy->start) spy->start = offset;
+    if (offset + size > spy->end) spy->end = offset + size;
+    return t_read_at(spy->in, offset, dst, size);
+}
+
+/* What lmc_reader_encoded_range tells beforehand is what reading takes from the source, no byte
+ * more and none less. */
+static void check_encoded_ranges(const t_model *model, t_memory *in)
+{
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    t_spy spy;
+    uint64_t state = 11, at = 1, size = 1;
+    size_t i, round;
+    spy.in = in;
+    source.read_at = t_spy_read_at;
+    source.user = &spy;
+    source.size = in->size;
+    if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+    for (i = 0; i < model->n_files; i++) {
+        const size_t all = model->files[i].size;
+        uint8_t *const data = (uint8_t *)malloc(all + 1);
+        if (data == NULL) abort();
+        for (round = 0; round < 10; round++) {
+            const size_t from = round ? t_below(&state, all + 1) : 0,
+                         part = round ? t_below(&state, all - from + 1) : all;
+            CHECK_STATUS(lmc_reader_encoded_range(reader, i, from, part, &at, &size), LMC_OK);
+            spy.start = UINT64_MAX;
+            spy.end = 0;
+            CHECK_STATUS(lmc_reader_read_file(reader, i, from, data, part), LMC_OK);
+            if (part == 0) CHECK(at == 0 && size == 0 && spy.end == 0);
+            else CHECK(at == spy.start && at + size == spy.end);
+        }
+        CHECK_STATUS(lmc_reader_encoded_range(reader, i, all, 1, &at, &size), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_encoded_range(reader, i, 0, 0, NULL, &size), LMC_ERR_ARGUMENT);
+        free(data);
+    }
+    CHECK_STATUS(lmc_reader_encoded_range(reader, i, 0, 0, &at, &size), LMC_ERR_ARGUMENT);
+    lmc_reader_free(reader);
+}
+
 /* Everything that the reader tells beside the data itself. */
 static void check_reader(const t_model *model, t_memory *in)
 {
@@ -162,6 +212,7 @@ static void check_reader(const t_model *model, t_memory *in)
         free(data);
     }
     CHECK(sum < in->size);
+    check_encoded_ranges(model, in);
     {
         const char *key = NULL, *last = NULL;
         const void *value = NULL;
@@ -1517,6 +1568,68 @@ static void test_close_twins(void)
     free(data);
 }
 
+/* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
+ * is right, and what they make up is not what the index says. Only who asks for it is told, and
+ * only of all of the tensor. */
+static void test_identity_of_tensor(void)
+{
+    const size_t size = (size_t)1 << 20, inner = size - 400;
+    const uint64_t shape[1] = {inner / 4};
+    uint8_t *data[2], *const got = (uint8_t *)malloc(size);
+    lmc_writer_options options;
+    lmc_reader_options checked;
+    lmc_memory out[2];
+    lmc_tensor tensor = t_tensor("t", "F32", 1, shape, 200, inner);
+    lmc_file file;
+    size_t i, index, at;
+    if (!got) abort();
+    memset(&options, 0, sizeof options);
+    memset(&checked, 0, sizeof checked);
+    memset(out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    options.log2_block = 14;
+    checked.check_identities = 1;
+    file.path = "f";
+    file.size = size;
+    file.tensors = &tensor;
+    file.n_tensors = 1;
+    t_note("identity of a tensor");
+    for (i = 0; i < 2; i++) { /* noise is stored as it is, so that blocks have one size */
+        data[i] = make(size, T_RANDOM, LMC_F32);
+        data[i][300 + i] ^= 1;
+        if (!write_file(&out[i], &options, &file, LMC_AUTO, data[i])) return;
+    }
+    if (!CHECK(out[0].size == out[1].size)) return;
+    index = (size_t)w_get(out[0].data + out[0].size - 40, 8) + 24;
+    for (i = 0; i < 2; i++) {
+        const lmc_source source = lmc_memory_source(&out[1]);
+        lmc_reader *reader = NULL;
+        const lmc_tensor *t;
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &checked), LMC_OK)) return;
+        t = &lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner),
+                     i ? LMC_ERR_CORRUPT : LMC_OK);
+        if (!i) CHECK(memcmp(got, data[1] + 200, inner) == 0);
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 4, got, inner - 4), LMC_OK);
+        CHECK(memcmp(got, data[1] + 204, inner - 4) == 0);
+        for (at = index; memcmp(out[1].data + at, t->identity, sizeof t->identity) != 0;) at++;
+        lmc_reader_free(reader);
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+        t = &lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner), LMC_OK);
+        lmc_reader_free(reader);
+        memcpy(out[1].data + index + 88, out[0].data + index + 88, 32); /* the snapshot's */
+        memcpy(out[1].data + at, out[0].data + at, 32);
+        t_store32(out[1].data + index - 4,
+                  t_crc32c(0, out[1].data + index, out[1].size - 40 - index));
+    }
+    for (i = 0; i < 2; i++) {
+        lmc_memory_free(&out[i]);
+        free(data[i]);
+    }
+    free(got);
+}
+
 /* A reader as a base keeps what it has decoded around a small piece: not what is there when reading
  * another place has failed. */
 static void test_window(void)
@@ -2131,6 +2244,7 @@ int main(int argc, char **argv)
     test_neighbours();
     test_close_twins();
     test_window();
+    test_identity_of_tensor();
     test_gap();
     test_refused_file();
     test_full_wave();

@@ -55,7 +55,7 @@ static void test_sizes(void)
                 size_t size = counts[k] * lmc_dtype_width(dtypes[i]), enc_size, small = 0;
                 lmc_tensor_options options = options_of(dtypes[i], k % 2 ? 14 : 0, (uint32_t)k);
                 uint8_t *src = t_tail(&g_src, size), *enc;
-                options.level = (i + k + kind / 3) % 2 ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
+                options.level = (enum lmc_level)((int)(i + k + kind / 3) % 4 - 1);
                 if (t_quick && counts[k] > 50000 && kind) continue;
                 t_note("%s %s, %lu elements", lmc_dtype_name(dtypes[i]), t_kind_names[kind],
                        (unsigned long)counts[k]);
@@ -307,7 +307,7 @@ static void test_arguments(void)
         if (n == 0) bad.log2_block = 13;
         if (n == 1) bad.log2_block = 23;
         if (n == 2) bad.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT;
-        if (n == 5) bad.level = (enum lmc_level)2;
+        if (n == 5) bad.level = (enum lmc_level)3;
         if (n == 3 || n == 4) {
             parallel.n_workers = n == 3 ? 0 : 1025;
             bad.parallel = &parallel;

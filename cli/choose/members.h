@@ -22,7 +22,7 @@ struct source;
 
 /* How a snapshot is coded. */
 struct coding {
-    enum lmc_level level;        /* --max */
+    enum lmc_level level;        /* --fast, --max, --archive */
     int no_twins;                /* --no-twins */
     const struct policy *policy; /* --quant and --policy; may have no rules */
 };
@@ -58,8 +58,10 @@ struct members {
     const struct coding *coding;
     struct member *list;
     size_t n;
-    lmc_twin *twins; /* storage; NULL: there are none */
-    int has_pairs;   /* of moments: what is stored later may need what is stored earlier */
+    lmc_twin *twins;      /* storage; NULL: there are none */
+    lmc_base_part *parts; /* storage; NULL: there are none */
+    int has_pairs;        /* of moments: what is stored later may need what is stored earlier */
+    int has_gaps;         /* between tensors, that are worth to be predicted by one another */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;

@@ -207,15 +207,24 @@ static const char *find_value(const char *text, const char *key)
                                                                                 : NULL;
 }
 
+/* Of fast, default, max and archive. */
+static int parse_level(enum lmc_level *level, const char *text)
+{
+    static const char *const names[] = {"fast", "default", "max", "archive"};
+    for (int i = 0; text && i < 4; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *level = (enum lmc_level)((int)LMC_LEVEL_FAST + i);
+            return 1;
+        }
+    return 0;
+}
+
 /* "default level=max", "default block=256K": for all of the snapshot. */
 static int parse_default(struct policy *p, const char *text, const char *where)
 {
-    const char *level = find_value(text, "level"), *block = find_value(text, "block");
+    const char *block = find_value(text, "block");
     uint64_t size;
-    if (level && (strcmp(level, "max") == 0 || strcmp(level, "default") == 0)) {
-        p->is_max = *level == 'm';
-        return CODE_OK;
-    }
+    if (parse_level(&p->level, find_value(text, "level"))) return CODE_OK;
     for (unsigned log2_block = 14; block && log2_block <= 20 && parse_size(&size, block);
          log2_block++)
         if (size == (uint64_t)1 << log2_block) {
@@ -224,7 +233,8 @@ static int parse_default(struct policy *p, const char *text, const char *where)
         }
     return fail_rule(
         where, text,
-        "the defaults are level=max, level=default, and block=16K, 32K, ... 1M, in elements");
+        "the defaults are level=fast, level=default, level=max, level=archive, and block=16K, 32K, "
+        "... 1M, in elements");
 }
 
 /* "role=v match=GLOB", and "m=NAME v=NAME"; second: behind the space */

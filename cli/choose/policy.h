@@ -57,7 +57,7 @@ struct policy {
     size_t n_namings;
     struct moments *moments;
     size_t n_moments;
-    int is_max;
+    enum lmc_level level;
     unsigned log2_block; /* 0: the default */
 };
 

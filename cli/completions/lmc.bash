@@ -14,7 +14,8 @@ _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
     local verbs='cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version'
     local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
-        --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --max --no-twins --quant --policy
+        --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins
+        --quant --policy
         --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
     local common='--base --patch-from --search --no-search --threads --quiet --verbose --progress --no-progress --help'
     COMPREPLY=()
@@ -37,12 +38,12 @@ _lmc() {
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
         diff) options="$common --json --max --dtype --opaque --dereference --no-dereference" ;;
         stats) options="$common --json --max --svg --force --dtype --opaque --dereference --no-dereference" ;;
-        fold) options="$common --max --no-twins --output --stdout --force" ;;
-        rebase) options="$common --onto --max --no-twins --output --stdout --force" ;;
+        fold) options="$common --fast --max --archive --hash --no-twins --output --stdout --force" ;;
+        rebase) options="$common --onto --fast --max --archive --hash --no-twins --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --max --no-twins --quant --policy --dtype --opaque --dereference --no-dereference
+            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference
             --threads --quiet --verbose --help' ;;
         verify | dump) options=$common ;;
         esac

@@ -452,7 +452,7 @@ static int prepare_link(struct base *b, struct base *below)
     b->n_links = below ? below->n_links + 1 : 0;
     if (b->is_archive) {
         code = open_again(&b->archive);
-        b->archive.lender = below && below->is_archive ? below->archive.reader : NULL;
+        if (below) b->archive.lender = below->is_archive ? below->archive.reader : NULL;
         if (code == CODE_OK && (below || !b->archive.reader))
             code = read_archive_index(&b->archive, below ? &below->source : NULL);
         if (code == CODE_OK && b->n_links > MAX_LINKS) code = replace_links(b);

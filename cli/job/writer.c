@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../choose/members.h"
+#include "../choose/parts.h"
 #include "../choose/policy.h"
 #include "../choose/record.h"
 #include "../choose/small_files.h"
@@ -56,10 +57,17 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     char *name = base ? name_base(base) : NULL;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
-    options.level = m->coding->policy->is_max ? LMC_LEVEL_MAX : m->coding->level;
+    options.level =
+        m->coding->policy->level != LMC_LEVEL_DEFAULT ? m->coding->policy->level : m->coding->level;
     options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
-    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
+    if (base) {
+        const size_t n = find_parts(m, &base->source);
+        if (n && o->verbosity >= 2)
+            say(output_name(out), "%llu tensors are coded against other parts of those of the base",
+                (unsigned long long)n);
+    }
+    options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
     options.group_files = has_small_files(m);

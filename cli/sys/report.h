@@ -20,10 +20,7 @@ enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, 
 /* Removes the progress line, if there is one. */
 void clear_line(void);
 
-/* Names come from files: no control character of theirs reaches the terminal. */
-void make_printable(char *text);
-
-/* Draws the progress line, over the one before. text: without control characters, no longer than
+/* Draws the progress line, over the one before. text: printable (printable.h), no longer than
  * the terminal is wide. */
 void draw_line(const char *text);
 

@@ -138,13 +138,14 @@ int check_files(const struct apply *a, const struct archive *delta, int is_trust
 }
 
 /* What the delta says of mode and time; the owner stays. */
-static int set_delta_attributes(const char *full, const lmc_file *file)
+static int set_delta_attributes(const char *root, const char *full, const lmc_file *file,
+                                int is_strict)
 {
     struct attributes attributes = attributes_of_file(file);
     struct stat st;
     int fd, error;
     if (!file->has_mode && !file->has_mtime) return CODE_OK;
-    fd = open(full, O_RDONLY | O_CLOEXEC);
+    fd = is_strict ? open_below(root, file->path, O_RDONLY) : open(full, O_RDONLY | O_CLOEXEC);
     error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
     if (!file->has_mode && !error) {
         attributes.has_mode = 1;
@@ -156,13 +157,13 @@ static int set_delta_attributes(const char *full, const lmc_file *file)
     return error ? fail_errno(full, error, "cannot set its mode and time") : CODE_OK;
 }
 
-int set_all_attributes(const char *root, const lmc_reader *reader)
+int set_all_attributes(const char *root, const lmc_reader *reader, int is_strict)
 {
     const lmc_file **files = sort_files(reader);
     int code = CODE_OK;
     for (size_t i = snapshot_info(reader).n_files; i-- > 0 && code == CODE_OK;) {
         char *full = join_path(root, files[i]->path);
-        code = set_delta_attributes(full, files[i]);
+        code = set_delta_attributes(root, full, files[i], is_strict);
         free(full);
     }
     free(files);

@@ -239,7 +239,6 @@ static json_t *make_json_metadata(const struct archive *a)
     size_t size;
     for (size_t i = 0; lmc_reader_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++) {
         size_t length = strlen(key);
-        if (strcmp(key, LINKS_KEY) == 0) continue; /* stands in "links" */
         json_t *name = json_stringn(key, length);
         char *hex = (char *)resize(NULL, 2 * length + 5, 1);
         memcpy(hex, "hex:", 4);

@@ -3,6 +3,7 @@
 #include "base/wire_block.h"
 #include "codec/workspace.h"
 #include "codec/huffman.h"
+#include "codec/lengths.h"
 
 /* How a list of bytes is coded (spec 8): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
@@ -147,6 +148,27 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
+ * there is an escape and 256 else: those that would have been given up, then any others, from the
+ * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+ * Returns how many elements that were counted have a code then. */
+static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
+                                unsigned n_wanted, const uint32_t counts[256])
+{
+    const unsigned middle = 255 - (order[0] & 255);
+    uint8_t is_coded[256] = {0};
+    uint32_t n_coded = 0;
+    unsigned i, s;
+    if (n_kept < n_wanted) n_kept = n_wanted < n_symbols ? n_wanted : n_symbols;
+    for (i = 0; i < n_kept; i++) is_coded[255 - (order[i] & 255)] = 1;
+    for (i = 0; i < 256 && n_kept < n_wanted; i++) {
+        s = middle + i < 256 ? middle + i : 255 - i;
+        if (!is_coded[s]) order[n_kept++] = counts[s] << 8 | (255 - s);
+    }
+    for (i = 0; i < n_kept; i++) n_coded += order[i] >> 8;
+    return n_coded;
+}
+
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
  * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
@@ -161,18 +183,20 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
+ * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
+ *
  * An escape is needed where symbols were given up, and where the list may have others than the
  * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
  * (spec 8.1). Counts fit beside the symbol in 32 bits, as a block has 2^20 elements at most; the
  * symbol makes all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
-                                          uint32_t total, size_t n)
+                                          uint32_t total, size_t n, uint32_t worth)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped, above = 0;
+    uint32_t weights[256], escaped, above = 0; /* elements without a code; those above `last` */
     uint8_t lengths[256];
     uint64_t bits = 0;
-    unsigned n_symbols = 0, n_kept, n_leaves, i, s;
+    unsigned n_symbols = 0, n_kept, n_leaves, n_wanted, i, s;
     const uint64_t enough = (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
     const int sampled = total < n;
     int has_escape;
@@ -204,7 +228,10 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
         weights[i] = w;
     }
     /* At least two leaves: one symbol alone has the escape beside it. */
-    lmc__huffman_lengths(lengths, weights, n_leaves);
+    n_wanted = lmc__choose_lengths(lengths, weights, n_leaves, has_escape, worth);
+    n_kept = n_wanted - (has_escape ? 1u : 0u);
+    escaped = total -
+              lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
     /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
      * symbols that are rarer than it move up; the lengths stay the same set. */
@@ -223,7 +250,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
      * fits them, not the rest of the list. Together about a bit for each symbol. */
     bits += n_symbols;
-    if (bits >= enough) return LMC__CHOOSE_RAW;
+    if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
+                              lmc__tree_time(weights, lengths, n_wanted, has_escape))
+        return LMC__CHOOSE_RAW;
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }

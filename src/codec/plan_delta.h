@@ -46,7 +46,8 @@ typedef struct lmc__delta {
 } lmc__delta;
 
 /* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. There are 7 where at most a fifth has changed, or where the last one saves 1/108. A sparse
+ * %. By default there are 7 where at most a fifth has changed, or where the last one saves 1/108;
+ * level fast has one less, level max always 7, level archive as many as save anything. A sparse
  * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
@@ -358,8 +359,8 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         within = 0; /* classes count it */
     }
     if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes < LMC__MORE_CLASSES)
-        max_classes = LMC__MORE_CLASSES;
+    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes <= LMC__DEFAULT_CLASSES)
+        max_classes++;
     cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
     m.logs[0] = 0;
     for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
@@ -387,11 +388,11 @@ static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const 
         lmc__merge_classes(&m, best);
     }
     if (cuts)
-        total_bits =
-            within * n / m.total +
-            lmc__cut_classes(&m, max_classes,
-                             block->may_group && max_classes < LMC__MORE_CLASSES ? LMC__MORE_CLASSES
-                                                                                 : max_classes);
+        total_bits = within * n / m.total +
+                     lmc__cut_classes(&m, max_classes,
+                                      block->may_group && max_classes == LMC__DEFAULT_CLASSES
+                                          ? LMC__MORE_CLASSES
+                                          : max_classes);
     delta->grouping.n_classes = m.n_classes;
     delta->grouping.n_natural = 0;
     for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
@@ -427,7 +428,7 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 {
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
-                       : block->level == LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
+                       : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
                                                        : LMC__DELTA_SAMPLE_RUN,
                  size = run * block->width;
     uint8_t *src, *base;
@@ -463,16 +464,16 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 {
     const unsigned width = sample->width;
     const size_t total = sample->n;
+    lmc__grouping one;
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_zero = 0;
     unsigned p;
     if (delta->sparse) return;
-    for (i = 0; i < total; i++) {
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width),
-                          lmc__load_element(sample->base, i, width), width, delta->subtract);
-        n_zero += residual == 0;
-        for (p = 0; p < width; p++) rows->row[p][i] = (uint8_t)(residual >> 8 * p);
-    }
+    one.n_classes = 1;
+    one.n_natural = 0;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, total, width, delta->subtract,
+                      &one);
     for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
@@ -480,8 +481,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse =
-        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    if (!sample->may_group || width <= 2 || delta->grouping.n_natural > 0) return;
+    for (i = 0; i < total; i++)
+        n_zero +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
+    delta->sparse = n_zero > total / 2;
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
@@ -523,10 +527,8 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
-    const int is_max = block->level == LMC_LEVEL_MAX;
-    const unsigned max_classes = !block->may_group ? 1u
-                                 : is_max          ? LMC__MAX_CLASSES
-                                                   : LMC__DEFAULT_CLASSES;
+    const int is_max = block->level >= LMC_LEVEL_MAX;
+    const unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u;
     const size_t n = block->n;
     const size_t room = n / LMC__SPARSE_ONE_IN;
     uint8_t *const top = e->stack.top, *behind_list;

@@ -8,8 +8,9 @@
 #include "codec/sample.h"
 
 /* How to code each plane of a block without a prediction, and whether to code the two top planes
- * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only level max
- * counts all of the top plane, where there is most to gain.
+ * jointly (spec 7.4). Everything is decided from a sample, before a byte is written; only from
+ * level max on all of the top plane is counted, where there is most to gain, and only level archive
+ * joins planes: their trees have five times as many leaves.
  *
  * Joint coding. A plane is a byte, a cut that the data does not know: of a rotated bf16 element,
  * the top plane is the exponent, the lower one mantissa and sign, which look like noise. But in the
@@ -74,7 +75,7 @@ static int lmc__narrow_counts(uint32_t counts[256], unsigned *offset, const uint
  * and its size is known, but for rounding to bytes and for what nesting saves. If values of 9 bits
  * do not lie within 256, those of 10 do not either: hence the return. */
 static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc__scratch *scratch,
-                              size_t n, unsigned width)
+                              size_t n, unsigned width, uint32_t worth)
 {
     const unsigned top = width - 1;
     uint64_t best = scratch->plans[top].bits + scratch->plans[top - 1].bits;
@@ -84,7 +85,8 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
         uint64_t bits;
         if (!lmc__narrow_counts(scratch->counts[top], &offset, scratch->wide[0], joined_bits))
             return;
-        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n) != LMC__CHOOSE_TREE)
+        if (lmc__choose_plane(plan, scratch->counts[top], (uint32_t)n, n, worth) !=
+            LMC__CHOOSE_TREE)
             continue;
         bits = plan->bits + (8 - joined_bits) * (uint64_t)n;
         if (bits >= best) continue;
@@ -101,12 +103,14 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
     }
 }
 
-/* Half of the sample is enough for so many different bytes: the codes of more depend on luck. */
-#define LMC__SAMPLE_HALF_BELOW 32u
+/* The first part of a sample is enough for so many different bytes: the codes of more depend on
+ * luck. */
+#define LMC__FIRST_PART_BELOW 32u
 
-/* By as much of a sample as it takes: a quarter tells most raw planes, a half is enough for planes
- * of few symbols, and the other half is taken only if some plane wants it. Returns 0 if there is no
- * room, which cannot happen (see workspace.h).
+/* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
+ * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
+ * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
+ * there is no room, which cannot happen (see workspace.h).
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -116,34 +120,36 @@ static void lmc__choose_joint(lmc__joint *joint, enum lmc__choice choice[8], lmc
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {
-    const unsigned width = block->width;
+    const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
+                   part = sampled ? sampled / 2 : 2; /* quarters of it */
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t(*const counts)[256] = e->scratch->counts;
     lmc__sample sample;
-    size_t quarter, half, all;
+    size_t quarter, first, all;
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    half = lmc__take_sample(e->k, &sample, 0, 2, block->src, width, block->rotate);
-    quarter = sample.n < n ? half / 2 : half;
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->rotate);
+    quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
         lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
         choice[p] =
             lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
         if (choice[p] == LMC__CHOOSE_RAW) continue;
-        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, half - quarter);
-        if (lmc__count_symbols(counts[p]) > LMC__SAMPLE_HALF_BELOW) wants_all |= 1u << p;
+        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
+        if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
     }
-    all = half;
-    if (wants_all) all += lmc__take_sample(e->k, &sample, 2, 4, block->src, width, block->rotate);
+    all = first;
+    if (wants_all)
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->rotate);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
-        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + half, all - half);
+        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + first, all - first);
         choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
-                                      (uint32_t)(has_all ? all : half), n);
+                                      (uint32_t)(has_all ? all : first), n, e->worth);
     }
     e->stack.top = top;
     return 1;
@@ -157,8 +163,9 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 {
     const unsigned top = block->width - 1;
     uint32_t *const counts = e->scratch->counts[top];
+    const lmc__effort *const effort = lmc__get_effort(block->level);
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
-    if (block->level != LMC_LEVEL_MAX) return 1;
+    if (effort->sample) return 1;
     if (block->width == 1) { /* elements of one byte are not rotated */
         memset(counts, 0, sizeof e->scratch->counts[0]);
         lmc__count_bytes(counts, block->src, block->n);
@@ -166,8 +173,10 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         lmc__count_wide(e->scratch->wide, block);
         lmc__narrow_counts(counts, &joint->offset, e->scratch->wide[0], 0);
     }
-    choice[top] = lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n);
-    if (block->width > 1) lmc__choose_joint(joint, choice, e->scratch, block->n, block->width);
+    choice[top] =
+        lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
+    if (block->width > 1 && effort->is_joint)
+        lmc__choose_joint(joint, choice, e->scratch, block->n, block->width, e->worth);
     return 1;
 }
 #endif /* LMC_NO_ENCODER */

@@ -15,7 +15,7 @@
  * elements, so a block is never larger than lmc_block_bound says.
  *
  *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    at level max, or as by default        this file
+ *     lmc__encode_payload    at a level, or better by one below     this file
  *     lmc__encode_at_level   which way                             this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
@@ -43,6 +43,7 @@ static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8
     uint8_t *const top = e->stack.top;
     lmc__joint joint;
     int has_crc = 0;
+    e->worth = lmc__get_effort(block->level)->direct_worth;
     coding->prediction = coding->grouping = 0;
     coding->subtract = block->rotate;
     coding->crcs.base = 0;
@@ -59,7 +60,9 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 {
     uint8_t *const top = e->stack.top;
     lmc__block_crcs crcs;
-    const size_t payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
+    size_t payload_size;
+    e->worth = lmc__get_effort(block->level)->delta_worth;
+    payload_size = lmc__put_delta(e, dst, cap, block, delta, &crcs);
     e->stack.top = top;
     if (payload_size == 0) return 0;
     coding->prediction = 1;
@@ -75,11 +78,10 @@ static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t
 /* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
  * that most blocks are coded once:
  *
- *   1  the delta alone, if it is likely to be smaller by an eighth (level max: by half), and
- *      turns out to be;
- *   2  else without the prediction: the best so far;
- *   3  then the delta in fewer bytes than that, unless the sample was sure that it is worth
- *      nothing, or 1 has shown that it takes more than the best.
+ *   1  the delta alone, if it is likely to be smaller by an eighth (from level max on: by half),
+ * and turns out to be; 2  else without the prediction: the best so far; 3  then the delta in fewer
+ * bytes than that, unless the sample was sure that it is worth nothing, or 1 has shown that it
+ * takes more than the best.
  *
  *     verdict    ways tried                                          the sample says
  *     DIRECT     direct                                              no base, or a useless one
@@ -104,26 +106,33 @@ static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uin
     if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
 }
 
-/* Level max makes most blocks smaller than the default does. A delta is not sure to be: by another
- * sample it gets other classes. So both are tried, and the smaller one stays. Without a prediction
- * the two differ in nothing but how much they count, and the default is not tried. */
+/* A level above the default makes most blocks smaller than the one below it does. It is not sure
+ * to: a sample may be luckier than all counts, and with other classes a delta may be larger. So all
+ * levels from the default on are tried in turn, and the smallest stays. */
 static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
                                 size_t cap, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
-    lmc__block by_default = *block;
+    lmc__block trial = *block;
+    enum lmc_level best_level;
     size_t best;
-    if (block->level != LMC_LEVEL_MAX || !block->base) {
-        lmc__encode_at_level(e, coding, dst, cap, block);
-        return;
-    }
-    by_default.level = LMC_LEVEL_DEFAULT;
-    lmc__encode_at_level(e, coding, dst, cap, &by_default);
+    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
+    lmc__encode_at_level(e, coding, dst, cap, &trial);
     e->stack.top = top;
     best = coding->payload_size;
-    lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, block);
+    best_level = trial.level;
+    while (trial.level < block->level) {
+        trial.level = (enum lmc_level)((int)trial.level + 1);
+        lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, &trial);
+        e->stack.top = top;
+        if (coding->payload_size == 0) continue;
+        best = coding->payload_size;
+        best_level = trial.level;
+    }
+    if (coding->payload_size || !best) return;
+    trial.level = best_level;
+    lmc__encode_at_level(e, coding, dst, cap, &trial);
     e->stack.top = top;
-    if (coding->payload_size == 0 && best) lmc__encode_at_level(e, coding, dst, cap, &by_default);
 }
 
 /* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
@@ -182,7 +191,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 {
     const unsigned width = lmc_dtype_width(dtype);
     if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
-        (unsigned)level > LMC_LEVEL_MAX || size == 0 || size % width ||
+        !lmc__is_level(level) || size == 0 || size % width ||
         size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;

@@ -4,6 +4,7 @@
 #include "kernels/types.h"
 #include "codec/tree.h"
 #include "codec/workspace.h"
+#include "codec/cost.h"
 #include "codec/plan.h"
 #include "codec/sample.h"
 #include "codec/put_gaps.h"
@@ -28,17 +29,12 @@
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if that is likely to save 24 bytes and a hundredth of its n bits. Both
- * pay for the time of decoding: a nested mask has 9 nodes or more, each with a cost of its own, and
- * each of its bytes is merged. At these limits a saved byte costs some 30 cycles. What the frozen
- * tree needs beyond the entropy is counted as n / 200. In bits:
- *
- *     information + 8 * 24 + 0.015 n < n
- *
- * This is the one place where the encoder decides; the whole criterion for a mask of n bits is
+/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
+ * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
+ * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
  *
  *   1  it may be: n >= 256 and nesting < 3                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays: the inequality                  here
+ *   2  it looks as if it pays                                  here
  *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
  *      and than its gaps                                       lmc__put_mask
  *
@@ -49,14 +45,17 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
  * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
  * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
  * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. */
-static int lmc__is_worth_nesting(size_t n, size_t ones)
+ * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
+static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
         (uint64_t)n * lmc__log2((uint32_t)n) -
         (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
         (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
-    return (information >> 16) + 8 * 24 + n / 100 + n / 200 < n;
+    const uint64_t bits = (information >> 16) + n / 200;
+    const size_t size = n / 8, nodes = lmc__min(lmc__frozen_nodes[level], size / 8);
+    return bits < n && (n - bits) * worth > (uint64_t)size * lmc__frozen_time[level] +
+                                                (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
 /* The level of the frozen tree (spec 8.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
@@ -129,7 +128,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
                          size_t ones, lmc__gap_limits gaps)
 {
     const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones;
+    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
     uint8_t *const mode = e->out, *const top = e->stack.top;
     const uint8_t *best = mask;
     size_t best_size = size;
@@ -146,8 +145,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             best_mode = LMC__MASK_GAPS + 2 * s + polarity;
         }
     }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones)) {
-        const unsigned level = lmc__choose_level(rarer, n);
+    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
         uint8_t *const list = lmc__push_list(&e->stack, size);
         uint8_t *const spare = lmc__push_list(&e->stack, size);
         uint8_t *const code = lmc__push_list(&e->stack, size);
@@ -381,12 +379,12 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 
 #ifndef LMC_NO_QUANTIZE
 /* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists. Returns 0 if there is no room. */
+ * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
-                         size_t n, enum lmc_level level)
+                         size_t n, unsigned sample)
 {
     lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, level);
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, sample);
     if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
     if (choice == LMC__CHOOSE_TREE) {
         enum lmc__put put;

@@ -296,7 +296,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
  * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
  * constant. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
-                           uint8_t *work, uint8_t *spare, enum lmc_level level)
+                           uint8_t *work, uint8_t *spare, unsigned sample)
 {
     const uint64_t group = first / q->group_size;
     const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
@@ -306,7 +306,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     if (!row) return 0;
     for (j = 0; j < 2; j++) {
         for (i = 0; i < n_groups; i++) row[i] = (uint8_t)(q->scales[group + i] >> 8 * j);
-        if (!lmc__put_list(e, row, work, spare, n_groups, level)) return 0;
+        if (!lmc__put_list(e, row, work, spare, n_groups, sample)) return 0;
     }
     e->stack.top = top;
     return 1;
@@ -326,7 +326,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, lmc__block_crcs *crcs)
 {
-    const unsigned width = q->width;
+    const unsigned width = q->width, sample = lmc__get_effort(level)->sample;
     const size_t n = source->n, fixed = LMC__QUANTIZED_HEADER + 2 * (size_t)q->table_size;
     uint8_t *const high = lmc__push_list(&e->stack, n), *const spare = lmc__push_list(&e->stack, n),
                    *const work = lmc__push_list(&e->stack, n);
@@ -347,9 +347,9 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     e->out = exceptions.positions + 4 * exceptions.n;
     memmove(e->out, exceptions.values, width * exceptions.n);
     e->out += width * exceptions.n;
-    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, level)) return 0;
-    if (low && !lmc__put_list(e, low, work, spare, n, level)) return 0;
-    if (!lmc__put_list(e, high, work, spare, n, level)) return 0;
+    if (!q->is_predicted && !lmc__put_scales(e, q, source->first, n, work, spare, sample)) return 0;
+    if (low && !lmc__put_list(e, low, work, spare, n, sample)) return 0;
+    if (!lmc__put_list(e, high, work, spare, n, sample)) return 0;
     return (size_t)(e->out - dst);
 }
 
@@ -383,6 +383,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
     if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
     cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
+    e.worth = lmc__get_effort(level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;

@@ -103,31 +103,30 @@ static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample,
     return (to - from) * LMC__SAMPLE_RUN;
 }
 
-/* How to code a list of n bytes: by a sample of it, or at level max by all of it. It is gathered to
- * one place first, for counting begins and ends with eight tables.
+/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
+ * gathered to one place first, for counting begins and ends with eight tables.
  *
  * For lists that have no sample of their own: those of classes, whose lengths are known only when
  * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
  * list by enough to be worth the copy. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
-                                         size_t n, enum lmc_level level)
+                                         size_t n, unsigned quarters)
 {
     uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
     enum lmc__choice choice;
     size_t total = n;
-    if (level != LMC_LEVEL_MAX && n > 2 * LMC__SAMPLE_SIZE)
-        sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
+    if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
         uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS; i++)
+        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
             memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
-        total = LMC__SAMPLE_SIZE;
+        total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
     memset(counts, 0, sizeof e->scratch->counts[0]);
     lmc__count_bytes(counts, sample ? sample : list, total);
     e->stack.top = top;
-    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n);
+    choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
         choice = LMC__CHOOSE_RAW; /* a short list, by the size of the tree's header */
     return choice;

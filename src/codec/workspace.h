@@ -127,7 +127,8 @@ typedef struct lmc__encoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    uint8_t *out; /* where the payload's next byte goes */
-    uint8_t *end; /* the payload must not pass it: what needs more is not worth coding */
+    uint8_t *out;   /* where the payload's next byte goes */
+    uint32_t worth; /* of a bit: see cost.h */
+    uint8_t *end;   /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
 #endif

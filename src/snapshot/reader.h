@@ -663,7 +663,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
                                                size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (r && dst && size && size == tensor->size && !r->is_salvage &&
+    if (r && r->options.check_identities && dst && size && size == tensor->size && !r->is_salvage &&
         lmc__is_listed_tensor(r, file_number, tensor))
         return lmc__read_checked(r, file_number, tensor, dst);
     return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
@@ -751,5 +751,31 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         size -= n;
     }
     *encoded = sum;
+    return LMC_OK;
+}
+
+/* The first block of the first run, and the last one of the last. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
+                                                           uint64_t offset, uint64_t n_bytes,
+                                                           uint64_t *at, uint64_t *size)
+{
+    const lmc__listed_file *f;
+    const lmc__reader_run *first, *last;
+    const lmc__stream *stream;
+    if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    f = lmc__file_at(r, file_number);
+    if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *at = *size = 0;
+    if (n_bytes == 0) return LMC_OK; /* there may be no run at all */
+    offset += f->start;
+    stream = lmc__stream_of(r, f);
+    first = lmc__run_at(r, lmc__find_run(r, stream, offset));
+    last = lmc__run_at(r, lmc__find_run(r, stream, offset + n_bytes - 1));
+    *at =
+        lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
+    *size = lmc__block_at(r)[last->first_block + 1 +
+                             (offset + n_bytes - 1 - last->run.start) / last->run.block_size] -
+            *at;
     return LMC_OK;
 }

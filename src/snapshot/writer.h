@@ -84,11 +84,12 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->plan.segments, alloc_user);
 }
 
-/* What the file may use, as its header says before anything of it is known. At level max planes may
- * become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used. */
+/* What the file may use, as its header says before anything of it is known. At level archive planes
+ * may become joint; with a read_back runs may refer to this snapshot, even if no twin is ever used.
+ */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
-    return (options->level == LMC_LEVEL_MAX ? (unsigned)LMC__FEATURE_JOINT : 0u) |
+    return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u) |
            (options->group_files ? (unsigned)LMC__FEATURE_GROUPED : 0u);
@@ -109,8 +110,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     memset(&defaults, 0, sizeof defaults);
     if (options == NULL) options = &defaults;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX ||
-        lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+        !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
     w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;

@@ -29,11 +29,15 @@
  * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
  * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
  *
+ * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
+ * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
+ * predicted by earlier ones of the same size, of this file or another.
+ *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * nothing. A quantised tensor has its second moment, or nothing. The plan depends on descriptions
+ * alone, not on what blocks turn out to be: so runs, and with them all bytes written, are the same
+ * however the file comes. */
 
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
@@ -47,6 +51,18 @@
  * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
+
+/* Fewer bytes between tensors are not worth a reference; more are no headers. */
+#define LMC__MIN_GAP_SIZE 128u
+#define LMC__MAX_GAP_SIZE 65536u
+/* So many sizes are remembered. */
+#define LMC__MAX_GAPS 64u
+
+/* Bytes between tensors that were written. */
+typedef struct lmc__gap {
+    uint32_t file_number;
+    uint64_t offset, size; /* 0: none */
+} lmc__gap;
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
@@ -73,6 +89,9 @@ typedef struct lmc__planner {
     size_t header_size;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
+    /* the last ones, each of another size; the next goes where the oldest is */
+    lmc__gap gaps[LMC__MAX_GAPS];
+    unsigned next_gap;
 } lmc__planner;
 
 /* -- what was written, as it can be read back -- */
@@ -191,6 +210,8 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
         lmc__quantized_range quantized;
         t->twin = given->tensors[i].twin;
         t->quantizer = given->tensors[i].quantizer;
+        t->base_parts = given->tensors[i].base_parts;
+        t->n_base_parts = given->tensors[i].n_base_parts;
         quantized.quant = lmc__get_quant_params(t->quantizer);
         if (!quantized.quant) continue;
         p->has_quantizer = 1;
@@ -246,9 +267,13 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    found.base = t ? lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size)
-                   : lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t) found.base = lmc__match_by_end(&p->origin, t);
+    if (t && t->base_parts) {
+        size_t i;
+        for (i = 0; i < t->n_base_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+    } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
+    else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -369,6 +394,32 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
+/* The run of bytes between tensors, up to end, if one of the same size was written before and can
+ * be read back: else nothing changes, but it is remembered. As with twins, a wrong guess costs only
+ * size. */
+static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, lmc__planned_run *run)
+{
+    const uint64_t size = end - p->position;
+    lmc__gap *gap = p->gaps;
+    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE)
+        return LMC_OK;
+    while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
+    if (gap == p->gaps + LMC__MAX_GAPS) {
+        gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
+        gap->file_number = p->file_number;
+        gap->offset = p->position;
+        gap->size = size;
+        return LMC_OK;
+    }
+    if (!lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size)) return LMC_OK;
+    LMC__TRY(lmc__append_segment(p, p->position, size, gap->file_number + 1, gap->offset));
+    run->dtype = LMC_U8;
+    run->size = size;
+    run->prediction.kind = LMC__PREDICT_OWN;
+    run->block_size = lmc__choose_block_size(p, run);
+    return LMC_OK;
+}
+
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
  * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
  * no tensor make runs up to where the next one begins.
@@ -395,9 +446,13 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
         if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
         while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
             ++*i;
-        if (*i < f->n_tensors)
-            end = f->tensors[*i].offset <= p->position ? lmc__plan_tensors(p, run, *i)
-                                                       : f->tensors[*i].offset;
+        if (*i < f->n_tensors && f->tensors[*i].offset <= p->position)
+            end = lmc__plan_tensors(p, run, *i);
+        else {
+            if (*i < f->n_tensors) end = f->tensors[*i].offset;
+            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, run));
+            if (run->size) return LMC_OK;
+        }
         run->size = end - p->position;
     }
     run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
@@ -410,6 +465,26 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
         return LMC_ERR_ARGUMENT; /* its twin was not written before */
     run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
+}
+
+/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
+ * own. */
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_tensor *t, uint64_t start,
+                                       uint64_t at, uint64_t stop)
+{
+    size_t i;
+    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &t->base_parts[i];
+        const uint64_t end = part->size < stop - start ? start + part->size : stop;
+        if (at < end) {
+            const uint32_t base = lmc__match_part(&p->origin, part);
+            LMC__TRY(
+                lmc__append_segment(p, at, end - at, base, base ? part->offset + (at - start) : 0));
+            at = end;
+        }
+        start = end;
+    }
+    return lmc__append_segment(p, at, stop - at, 0, 0);
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
@@ -432,6 +507,11 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
             found = lmc__find_prediction(p, t);
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
+            LMC__TRY(lmc__plan_parts(p, &p->file.tensors[i], start, at, stop));
+            at = stop;
+            continue;
+        }
         LMC__TRY(lmc__append_segment(
             p, at, stop - at, found.base,
             found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));

@@ -49,8 +49,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) ||
-        (unsigned)options->level > LMC_LEVEL_MAX)
+    if (!options || !lmc__is_parallel(options->parallel) || !lmc__is_level(options->level))
         return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);

@@ -1,0 +1,115 @@
+"""Lossless compression of tensors and checkpoints: LMC files, and deltas between them.
+
+    data = lmc_codec.compress(array)             # numpy, torch, ml_dtypes, DLPack, buffers
+    array = lmc_codec.decompress(data)
+
+    with lmc_codec.Writer("model.lmc") as w:     # many tensors, files, metadata
+        w.add("embed.weight", array)
+    with lmc_codec.open("model.lmc") as r:       # paths, URLs, file objects
+        r.keys(), r.get("embed.weight"), r.get_slice("embed.weight")[10:20]
+
+    from lmc_codec.torch import save_file, load_file, safe_open   # as in safetensors; lmc_codec.numpy, too
+"""
+
+from __future__ import annotations
+
+
+from . import _lmc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
+
+    from ._base import Base
+    from ._codec import bound, compress, decompress, tensor_decode, tensor_encode
+    from ._errors import (
+        AmbiguousError,
+        ArgumentError,
+        BaseError,
+        CancelledError,
+        ChecksumError,
+        CorruptError,
+        FormatError,
+        LMCError,
+        LimitError,
+        LostError,
+        MissingBaseError,
+        NotFoundError,
+        NotLMCError,
+        OutputTooSmallError,
+        ReadError,
+        TruncatedError,
+        UnsupportedError,
+        WriteError,
+        WrongBaseError,
+    )
+    from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, open
+    from ._safetensors import safe_open
+    from ._writer import Writer
+
+__version__: str = _lmc.versions()[0]
+#: The instruction set in use: "avx512", "avx2", "neon", "scalar".
+tier: str = _lmc.versions()[2]
+
+__all__ = [
+    "AmbiguousError",
+    "ArgumentError",
+    "Base",
+    "BaseError",
+    "CancelledError",
+    "ChecksumError",
+    "CorruptError",
+    "FileInfo",
+    "FormatError",
+    "LMCError",
+    "LimitError",
+    "Loss",
+    "LostError",
+    "MissingBaseError",
+    "NotFoundError",
+    "NotLMCError",
+    "OutputTooSmallError",
+    "ReadError",
+    "Reader",
+    "Slice",
+    "TensorInfo",
+    "TruncatedError",
+    "UnsupportedError",
+    "WriteError",
+    "Writer",
+    "WrongBaseError",
+    "bound",
+    "compress",
+    "decompress",
+    "open",
+    "safe_open",
+    "tensor_decode",
+    "tensor_encode",
+    "tier",
+]
+
+# Each name is loaded from its module when it is first used: so that importing the package takes next to no time.
+_MODULES = {
+    "_base": ("Base",),
+    "_codec": ("bound", "compress", "decompress", "tensor_decode", "tensor_encode"),
+    "_reader": ("FileInfo", "Loss", "Reader", "Slice", "TensorInfo", "open"),
+    "_safetensors": ("safe_open",),
+    "_writer": ("Writer",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in __all__ and name not in ("numpy", "torch"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("numpy", "torch"):
+        return import_module(f"{__name__}.{name}")
+    module = next((m for m, names in _MODULES.items() if name in names), "_errors")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

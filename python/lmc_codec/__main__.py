@@ -1,0 +1,27 @@
+"""The command: `python -m lmc_codec` is `lmc`, which was built into the package."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def command() -> str:
+    """The path of the executable."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "lmc.exe" if os.name == "nt" else "lmc")
+    if not os.path.exists(path):
+        raise SystemExit(
+            "lmc_codec was built without the command, which needs POSIX and jansson."
+            " Install jansson (Debian: libjansson-dev) and build anew: pip install --no-binary lmc-codec --force-reinstall lmc-codec"
+        )
+    return path
+
+
+def main() -> int:
+    path = command()
+    sys.stdout.flush()
+    os.execv(path, ["lmc", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

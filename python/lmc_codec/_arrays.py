@@ -1,0 +1,265 @@
+"""What arrays are: their memory, dtype and shape, and how to make new ones. Nothing is copied here."""
+
+from __future__ import annotations
+
+import sys
+
+from . import _lmc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
+
+#: Bits of one element, by the dtype's name: "BF16".
+BITS: dict[str, int] = {name: x[0] for name, x in _lmc.dtypes().items()}
+#: The order in which safetensors lays tensors out.
+ORDER: dict[str, int] = {name: x[1] for name, x in _lmc.dtypes().items()}
+
+#: The names that numpy, ml_dtypes, PyTorch and JAX have for dtypes.
+_NAMES = {
+    "bool": "BOOL",
+    "float4_e2m1fn_x2": "F4",
+    "uint8": "U8",
+    "int8": "I8",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "int16": "I16",
+    "uint16": "U16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "complex64": "C64",
+    "float64": "F64",
+    "int64": "I64",
+    "uint64": "U64",
+}
+_THEIR_NAMES = {ours: theirs for theirs, ours in _NAMES.items()}
+#: Of buffers (PEP 3118), by kind and size.
+_FORMATS = {"?": "BOOL1", "e": "F2", "f": "F4", "d": "F8"}
+_FORMATS.update(dict.fromkeys("bhilqn", "I"), **dict.fromkeys("BHILQN", "U"))
+
+SWAPPED = sys.byteorder != "little"
+
+
+def dtype_name(dtype: Any) -> str:
+    """The library's name of a dtype: of "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
+    if isinstance(dtype, str):
+        text = dtype
+    else:
+        text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    text = str(text).removeprefix("torch.")
+    name = text if text in BITS else _NAMES.get(text) or text.upper()
+    if name not in BITS:
+        raise TypeError(
+            f"LMC has no dtype {text!r}. View the array as one of {', '.join(BITS)}"
+            " (what is coded are its bytes), or give the dtype."
+        )
+    return name
+
+
+def count_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    n = 1
+    for i in shape:
+        n *= i
+    return n * BITS[dtype] // 8
+
+
+class Array:
+    """An array's memory as a buffer of bytes, its dtype ("" if it is bytes of unknown kind) and its shape."""
+
+    __slots__ = ("buffer", "dtype", "shape", "nbytes")
+
+    def __init__(self, buffer: Any, dtype: str, shape: tuple[int, ...], nbytes: int):
+        self.buffer, self.dtype, self.shape, self.nbytes = buffer, dtype, shape, nbytes
+
+
+def _refuse(what: str) -> ValueError:
+    return ValueError(f"the array is not contiguous: call {what} first (LMC does not copy inputs)")
+
+
+def _of_torch(t: Any) -> Array:
+    torch = sys.modules["torch"]
+    if t.layout != torch.strided:
+        raise ValueError("a sparse tensor: call .to_dense() first")
+    if t.device.type != "cpu":
+        raise ValueError(f"the tensor is on {t.device}: call .cpu() first")
+    if t.is_conj() or t.is_neg():
+        raise ValueError("a lazy tensor: call .resolve_conj().resolve_neg() first")
+    if not t.is_contiguous():
+        raise _refuse(".contiguous()")
+    dtype, shape = dtype_name(t.dtype), tuple(t.shape)
+    if dtype == "F4" and shape:  # two of them in each element of torch
+        shape = (*shape[:-1], 2 * shape[-1])
+    nbytes = t.numel() * t.element_size()
+    address = t.data_ptr() if nbytes else 0
+    if nbytes and not address:
+        raise ValueError("the tensor has no memory: it is a meta, fake or distributed tensor")
+    return Array(_lmc.Memory(address, nbytes, False, t), dtype, shape, nbytes)
+
+
+def _of_numpy(a: Any) -> Array:
+    numpy = sys.modules["numpy"]
+    if not isinstance(a, numpy.ndarray):
+        a = numpy.asarray(a)
+    if not a.flags.c_contiguous:
+        raise _refuse("numpy.ascontiguousarray()")
+    if a.dtype.byteorder == ">" or (SWAPPED and a.dtype.byteorder == "="):
+        raise ValueError("a big-endian array: LMC codes little-endian ones")
+    if a.dtype.hasobject:
+        raise TypeError("an array of Python objects")
+    return Array(a.reshape(-1).view(numpy.uint8), dtype_name(a.dtype), a.shape, a.nbytes)
+
+
+def _of_dlpack(a: Any) -> Array:
+    device = a.__dlpack_device__()[0] if hasattr(a, "__dlpack_device__") else 1
+    if int(device) not in (1, 3, 11):
+        raise ValueError("the array is on a device: copy it to the CPU first")
+    memory, dtype, shape = _lmc.from_dlpack(a.__dlpack__())
+    return Array(memory, dtype, shape, count_bytes(dtype, shape))
+
+
+def _of_buffer(a: Any) -> Array:
+    try:
+        view = memoryview(a)
+    except TypeError:
+        raise TypeError(f"neither an array nor a buffer: {type(a).__name__}") from None
+    if not view.c_contiguous:
+        raise _refuse("a copy")
+    dtype = ""
+    if not isinstance(a, (bytes, bytearray)) and view.format and view.format not in ("B", "c", "<B"):
+        letter = view.format.lstrip("@=<|")
+        kind = _FORMATS.get(letter)
+        dtype = kind + str(8 * view.itemsize) if kind in ("I", "U") else kind or ""
+        dtype = {"BOOL1": "BOOL", "F2": "F16", "F4": "F32", "F8": "F64"}.get(dtype, dtype)
+        if dtype not in BITS:
+            raise TypeError(f"a buffer of format {view.format!r}: give its dtype, and its bytes")
+    shape = tuple(view.shape) if view.shape is not None else (view.nbytes,)
+    nbytes = view.nbytes
+    return Array(view if view.ndim == 1 and view.format == "B" else _cast(view), dtype, shape, nbytes)
+
+
+def _cast(view: memoryview) -> memoryview:
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def describe(a: Any, dtype: Any = None) -> Array:
+    """Memory, dtype and shape of an array (numpy, torch, ml_dtypes, DLPack) or buffer, without a copy.
+
+    dtype: what its elements are, where the object itself does not say it or says something else of the
+    same width; bytes become elements of it.
+    """
+    if isinstance(a, Array):
+        return a
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(a, torch.Tensor):
+        x = _of_torch(a)
+    elif numpy is not None and isinstance(a, (numpy.ndarray, numpy.generic)):
+        x = _of_numpy(a)
+    elif hasattr(a, "__dlpack__"):
+        x = _of_dlpack(a)
+    else:
+        x = _of_buffer(a)
+    if dtype is None:
+        return x
+    name = dtype_name(dtype)
+    if x.dtype and BITS[name] == BITS[x.dtype]:
+        return Array(x.buffer, name, x.shape, x.nbytes)
+    if x.dtype not in ("", "U8", "I8") or 8 * x.nbytes % BITS[name]:
+        raise ValueError(f"{x.nbytes} bytes of {x.dtype or 'raw bytes'} are no elements of {name}")
+    return Array(x.buffer, name, (8 * x.nbytes // BITS[name],), x.nbytes)
+
+
+def describe_out(out: Any, dtype: str, nbytes: int) -> Any:
+    """The writable memory of `out`, which must have that many bytes, and that dtype unless it is bytes."""
+    x = describe(out)
+    if x.nbytes != nbytes:
+        raise ValueError(f"out has {x.nbytes} bytes, and the result {nbytes}")
+    if dtype and x.dtype not in ("", "U8", "I8", dtype):
+        raise TypeError(f"out is of {x.dtype}, and the result of {dtype}")
+    numpy = sys.modules.get("numpy")
+    is_array = numpy is not None and isinstance(out, numpy.ndarray)
+    if (is_array and not out.flags.writeable) or (isinstance(x.buffer, memoryview) and x.buffer.readonly):
+        raise ValueError("out is read-only")
+    return x.buffer
+
+
+_FRAMEWORKS = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy", "bytes": "bytes"}
+
+
+def framework_name(framework: str | None) -> str:
+    if framework is None:
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            raise ImportError(
+                "results are numpy arrays unless you ask for framework='torch' or framework='bytes': pip install numpy"
+            ) from None
+        return "numpy"
+    if framework not in _FRAMEWORKS:
+        raise ValueError(f"framework {framework!r} is none of {', '.join(_FRAMEWORKS)}")
+    return _FRAMEWORKS[framework]
+
+
+def numpy_dtype(dtype: str) -> Any:
+    import numpy
+
+    their = _THEIR_NAMES.get(dtype)
+    if their is None or dtype == "F4":
+        raise TypeError(f"numpy has no dtype for {dtype}: ask for framework='bytes'")
+    if hasattr(numpy, their):
+        return numpy.dtype(getattr(numpy, their))
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ImportError(f"numpy has {dtype} by the package ml_dtypes: pip install ml_dtypes") from None
+    return numpy.dtype(getattr(ml_dtypes, their))
+
+
+def torch_dtype(dtype: str) -> Any:
+    import torch
+
+    found = getattr(torch, _THEIR_NAMES.get(dtype, ""), None)
+    if found is None:
+        raise TypeError(f"this torch has no dtype for {dtype}: ask for framework='bytes'")
+    return found
+
+
+def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = False) -> tuple[Any, Any]:
+    """A new array, and its memory. dtype "": bytes, whatever the framework."""
+    if framework == "bytes" or not dtype:
+        data = bytearray(count_bytes(dtype or "U8", shape))
+        return data, data
+    if framework == "numpy":
+        import numpy
+
+        array = numpy.empty(shape, numpy_dtype(dtype))
+        return array, array.reshape(-1).view(numpy.uint8)
+    import torch
+
+    if dtype == "F4" and shape:
+        shape = (*shape[:-1], shape[-1] // 2)
+    tensor = torch.empty(shape, dtype=torch_dtype(dtype), pin_memory=pin)
+    nbytes = tensor.numel() * tensor.element_size()
+    return tensor, _lmc.Memory(tensor.data_ptr() if nbytes else 0, nbytes, False, tensor)
+
+
+def to_device(tensor: Any, device: Any) -> Any:
+    """A tensor that was made with pin=True where that helps: the copy goes on while the next one is decoded."""
+    return tensor.to(device, non_blocking=tensor.is_pinned())
+
+
+def needs_copy(device: Any) -> bool:
+    import torch
+
+    return device is not None and torch.device(device).type != "cpu"
+
+
+def can_pin(device: Any) -> bool:
+    import torch
+
+    return torch.device(device).type == "cuda" and torch.cuda.is_available()

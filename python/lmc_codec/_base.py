@@ -1,0 +1,89 @@
+"""What a delta is coded against."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from . import _errors, _lmc  # _errors: the library raises them
+from ._arrays import describe
+from ._threads import count_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
+
+MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
+
+
+class Base:
+    """Arrays in memory, to make deltas against, and to restore them with.
+
+    arrays: their names, and the arrays (numpy, torch, DLPack, buffers), which must not change as long as this is in
+    use. It takes one pass over them to know their identity; who uses them several times makes one Base.
+    """
+
+    __slots__ = ("_object",)
+
+    def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
+        items = []
+        for name, array in arrays.items():
+            x = describe(array)
+            items.append((name, x.dtype or "U8", x.shape, x.buffer))
+        self._object = _lmc.Base(items, count_threads(threads))
+
+    @property
+    def identity(self) -> bytes:
+        """32 bytes: what a delta's `base_identity` says."""
+        return self._object.identity
+
+    def __repr__(self) -> str:
+        return f"<lmc_codec.Base {self.identity.hex()[:16]}>"
+
+
+def parse_safetensors(view: memoryview, name: str) -> tuple[dict[str, Any], int]:
+    """The header of a safetensors file, and where its data begins."""
+    import json
+
+    size = int.from_bytes(view[:8], "little")
+    if len(view) < 8 or size > min(MAX_HEADER, len(view) - 8):
+        raise ValueError(f"{name} is neither an LMC file nor a safetensors file")
+    try:
+        header = json.loads(bytes(view[8 : 8 + size]))
+    except ValueError:
+        raise ValueError(f"{name} is neither an LMC file nor a safetensors file") from None
+    return header, 8 + size
+
+
+def _of_safetensors(path: Any, threads: int) -> Any:
+    import mmap
+
+    with open(path, "rb") as file:
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    header, start = parse_safetensors(view, os.fsdecode(path))
+    header.pop("__metadata__", None)
+    items = []
+    for name, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        first, last = x["data_offsets"]
+        items.append((name, x["dtype"], tuple(x["shape"]), view[start + first : start + last]))
+    return _lmc.Base(items, threads)
+
+
+def resolve_base(base: Any, threads: int | None) -> Any:
+    """The object of _lmc that `base` stands for: a Reader, a Base, arrays by name, a path of an LMC or safetensors file."""
+    from ._reader import Reader
+
+    if base is None:
+        return None
+    if isinstance(base, Base):
+        return base._object
+    if isinstance(base, Reader):
+        return base._object
+    if isinstance(base, Mapping):
+        return Base(base, threads=threads)._object
+    if isinstance(base, (str, os.PathLike)) and "://" not in os.fspath(base):
+        with open(base, "rb") as file:
+            start = file.read(16)
+        if start[8:10] == b'{"' or (start[8:9] == b"{" and start[9:10].isspace()):
+            return _of_safetensors(base, count_threads(threads))
+    return Reader(base, threads=threads)._object

@@ -1,0 +1,170 @@
+"""One tensor, one call."""
+
+from __future__ import annotations
+
+
+from . import _arrays, _lmc
+from ._errors import UnsupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable
+    from typing import Any
+
+LEVELS = {"fast": -1, "default": 0, "max": 1, "archive": 2}
+
+
+def level_number(level: int | str) -> int:
+    if isinstance(level, str):
+        if level not in LEVELS:
+            raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
+        return LEVELS[level]
+    return level
+
+
+def bound(nbytes: int) -> int:
+    """The most bytes that compress() makes of so many."""
+    return nbytes + (nbytes >> 17) * 32 + 2048
+
+
+def compress(
+    array: Any,
+    base: Any = None,
+    *,
+    dtype: Any = None,
+    level: int | str = 0,
+    threads: int = 1,
+    out: Any = None,
+    progress: Callable[[int], Any] | None = None,
+) -> Any:
+    """Compresses an array to an LMC file in memory: a bytearray; or, with `out`, the number of bytes written there.
+
+    array: of numpy, torch, ml_dtypes, anything with DLPack, or a buffer. dtype: of a buffer's elements ("BF16"), where
+    it does not say; bytes without a dtype are coded as bytes of unknown kind. base: an array of the same size, which
+    decompress() will need, too: then the result is the difference. level: "fast", "default", "max" or
+    "archive", or -1 to 2: ever smaller, ever slower.
+    out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices.
+    """
+    x = _arrays.describe(array, dtype)
+    base_object = None
+    if base is not None:
+        b = _arrays.describe(base, dtype)
+        if b.nbytes != x.nbytes:
+            raise ValueError(f"the array has {x.nbytes} bytes, and the base {b.nbytes}")
+        base_object = _lmc.Base([("", x.dtype or "U8", _shape(x), b.buffer)], threads)
+    name = x.dtype or ("U8" if base is not None else "")
+    target = None if out is None else _arrays.describe(out).buffer
+    writer = _lmc.Writer(
+        target, bound(x.nbytes), base_object, level_number(level), threads, progress=progress
+    )
+    tensors = [("", name, _shape(x), 0, x.nbytes, None, None)] if name else []
+    writer.begin_file("", x.nbytes, tensors, name or "AUTO")
+    writer.write(x.buffer)
+    writer.end_file()
+    return writer.finish()[0]
+
+
+def _shape(x: _arrays.Array) -> tuple[int, ...]:
+    return x.shape if x.dtype else (x.nbytes,)
+
+
+def decompress(
+    data: Any,
+    base: Any = None,
+    *,
+    out: Any = None,
+    framework: str | None = None,
+    device: Any = None,
+    threads: int = 1,
+    max_size: int = 0,
+) -> Any:
+    """The array that compress() was given: of numpy, or of `framework` ("torch", "bytes"); or `out`, filled.
+
+    base: what it was compressed against. It may be `out`, which is then updated in place (an error, a wrong base
+    aside, leaves a mixture there). max_size: refuses more bytes than that, for data of strangers.
+    """
+    from ._reader import Reader
+
+    plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
+    if len(plain.files) != 1 or len(plain.files[0].tensors) > 1 or plain.files[0].is_directory:
+        raise UnsupportedError("this is not one tensor: lmc_codec.open reads it")
+    file = plain.files[0]
+    if not file.tensors or file.tensors[0].size != file.size:
+        if out is not None:
+            return plain.read(file.path, out=out)
+        return plain.read(file.path)
+    x = file.tensors[0]
+    if base is None and out is None:
+        return plain.get(x.name, framework=framework, device=device)
+    reader = plain._object
+    if base is not None:
+        b = _arrays.describe(base)
+        if out is not None:
+            target = _arrays.describe(out)
+            if _lmc.overlaps(target.buffer, b.buffer) == 1:
+                raise ValueError("out is a part of the base, not all of it")
+        reader = _lmc.Reader(data, 0, _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads), threads)
+    if out is not None:
+        buffer = _arrays.describe_out(out, x.dtype, x.size)
+        if _lmc.overlaps(buffer, memoryview(data)):
+            raise ValueError("out overlaps the input")
+        reader.read(0, x.offset, buffer, None)
+        return out
+    return plain._make(x, x.shape, framework, device, lambda buffer: reader.read(0, x.offset, buffer, None))
+
+
+def tensor_encode(
+    array: Any,
+    base: Any = None,
+    *,
+    dtype: Any = None,
+    level: int | str = 0,
+    threads: int = 1,
+    log2_block: int = 0,
+    out: Any = None,
+) -> Any:
+    """Codes an array without any header, for containers that know dtype and size themselves (layer 2 of lmc.h).
+
+    A bytearray; or, with `out`, the number of bytes written there.
+    """
+    x = _arrays.describe(array, dtype)
+    return _lmc.tensor_encode(
+        x.buffer,
+        x.dtype or "AUTO",
+        None if base is None else _arrays.describe(base).buffer,
+        None if out is None else _arrays.describe(out).buffer,
+        level_number(level),
+        threads,
+        log2_block,
+    )
+
+
+def tensor_decode(
+    data: Any,
+    out: Any,
+    base: Any = None,
+    *,
+    dtype: Any = None,
+    offset: int = 0,
+    total_size: int | None = None,
+    threads: int = 1,
+    log2_block: int = 0,
+) -> Any:
+    """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
+
+    offset, total_size: `out` gets a part of the tensor, from that byte on. out may be the base, where all of the tensor
+    is decoded. log2_block: at least what was used to encode. dtype: where `out` does not say it.
+    """
+    x = _arrays.describe(out, dtype)
+    buffer = _arrays.describe_out(out, "", x.nbytes)
+    _lmc.tensor_decode(
+        data,
+        buffer,
+        x.dtype or "AUTO",
+        None if base is None else _arrays.describe(base).buffer,
+        offset,
+        -1 if total_size is None else total_size,
+        threads,
+        log2_block,
+    )
+    return out

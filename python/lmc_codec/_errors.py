@@ -1,0 +1,123 @@
+"""One class for each kind of error, with the text of the library."""
+
+from __future__ import annotations
+
+from . import _lmc
+
+
+class LMCError(Exception):
+    """What the library refuses or cannot do. `status` is its number, `status_name` its name in C."""
+
+    status: int = 0
+    status_name: str = ""
+
+    def __str__(self) -> str:  # KeyError would quote it
+        return str(self.args[0]) if self.args else ""
+
+
+class ArgumentError(LMCError, ValueError):
+    """Arguments that contradict each other or are out of range, or calls out of order."""
+
+
+class OutputTooSmallError(LMCError, ValueError):
+    """`out` has no room for the result."""
+
+
+class ReadError(LMCError, OSError):
+    """Reading failed: the file is shorter than it was, for example."""
+
+
+class WriteError(LMCError, OSError):
+    """Writing failed."""
+
+
+class NotFoundError(LMCError, KeyError):
+    """No such file, tensor, metadata entry or hash."""
+
+
+class AmbiguousError(LMCError, KeyError):
+    """Several files have a tensor of that name: say which file."""
+
+
+class LimitError(LMCError):
+    """Over a limit of the format, of this machine, or one that the caller has set."""
+
+
+class CancelledError(LMCError):
+    """A callback did not want to go on."""
+
+
+class FormatError(LMCError):
+    """The input is not what this version reads: no LMC file, or one that needs something newer."""
+
+
+class NotLMCError(FormatError):
+    """No LMC file."""
+
+
+class UnsupportedError(FormatError):
+    """A version of the format or a feature that this version does not know."""
+
+
+class CorruptError(LMCError):
+    """The input breaks a rule of the format."""
+
+
+class TruncatedError(CorruptError):
+    """The input ends early."""
+
+
+class ChecksumError(CorruptError):
+    """A checksum does not match."""
+
+
+class LostError(CorruptError):
+    """These bytes are not in the damaged file any more."""
+
+
+class BaseError(LMCError):
+    """Something is wrong with the base of a delta."""
+
+
+class MissingBaseError(BaseError):
+    """A delta without its base."""
+
+
+class WrongBaseError(BaseError):
+    """A base other than the one that the delta was made against."""
+
+
+_KINDS: dict[int, type[LMCError]] = {
+    1: ArgumentError,
+    2: OutputTooSmallError,
+    5: ReadError,
+    6: WriteError,
+    7: NotFoundError,
+    8: LimitError,
+    9: LimitError,
+    11: AmbiguousError,
+    12: CancelledError,
+    13: LostError,
+    14: UnsupportedError,
+    20: NotLMCError,
+    21: UnsupportedError,
+    22: UnsupportedError,
+    23: TruncatedError,
+    24: CorruptError,
+    25: ChecksumError,
+    30: MissingBaseError,
+    31: WrongBaseError,
+}
+
+
+def make_error(
+    status: int, status_name: str, text: str, where: object, what: object
+) -> LMCError:
+    parts = [str(x) for x in (where, what) if x is not None and str(x)]
+    error = _KINDS.get(status, LMCError)(": ".join([*parts, text]))
+    error.status = status
+    error.status_name = status_name
+    return error
+
+
+_lmc.set_make_error(make_error)

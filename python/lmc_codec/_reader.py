@@ -1,0 +1,403 @@
+"""Reading LMC files: any tensor, any part of one, without the rest."""
+
+from __future__ import annotations
+
+
+from . import _arrays, _lmc
+from ._base import resolve_base
+from ._errors import NotFoundError, UnsupportedError
+from ._sources import open_source
+from ._threads import count_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class Loss:
+    """What a tensor has lost by quantising: how often it was quantised, and the error of the last time."""
+
+    __slots__ = ("generation", "measure", "error")
+
+    def __init__(self, generation: int, measure: str, error: float):
+        self.generation, self.measure, self.error = generation, measure, error
+
+    def __repr__(self) -> str:
+        return f"Loss(generation={self.generation}, measure={self.measure!r}, error={self.error:.3g})"
+
+
+class TensorInfo:
+    """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), identity (32 bytes),
+    loss (None: it is exact)."""
+
+    __slots__ = ("name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number")
+
+    def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
+        self.name: str = row[0]
+        self.dtype: str = row[1]
+        self.shape: tuple[int, ...] = row[2]
+        self.offset: int = row[3]
+        self.size: int = row[4]
+        self.identity: bytes = row[5]
+        self.loss = Loss(row[6], row[7], row[8]) if row[6] else None
+        self.file = file
+        self.file_number = file_number
+
+    def __repr__(self) -> str:
+        return f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})"
+
+
+class FileInfo:
+    """path, size, is_directory, mode, mtime_ns (None where the snapshot does not say), tensors."""
+
+    __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "identity", "tensors", "number")
+
+    def __init__(self, row: tuple[Any, ...], number: int):
+        self.path: str = row[0]
+        self.is_directory: bool = row[1] == 1
+        self.size: int = row[2]
+        self.mode: int | None = None if row[3] == () else row[3]
+        self.mtime_ns: int | None = row[4][0] * 1_000_000_000 + row[4][1] if row[4] else None
+        self.crc32c: int = row[5]
+        self.identity: bytes = row[6]
+        self.number = number
+        self.tensors = tuple(TensorInfo(x, self.path, number) for x in row[7])
+
+    def __repr__(self) -> str:
+        return f"FileInfo({self.path!r}, {self.size} bytes, {len(self.tensors)} tensors)"
+
+
+class Reader:
+    """An LMC file that is open for reading. `lmc_codec.open` makes one.
+
+    Any thread may use it; one at a time reads, with as many threads as `threads` says.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        base: Any = None,
+        threads: int | None = None,
+        framework: str | None = None,
+        max_index_size: int = 0,
+        max_total_size: int = 0,
+        storage_options: dict[str, Any] | None = None,
+    ):
+        n_threads = count_threads(threads)
+        self._framework = framework
+        self._files: tuple[FileInfo, ...] | None = None
+        self._table: dict[str, TensorInfo | None] | None = None
+        base_object = resolve_base(base, threads)
+        self._source = open_source(source, storage_options)
+        try:
+            self._object = _lmc.Reader(
+                self._source.argument,
+                self._source.size,
+                base_object,
+                n_threads,
+                self._source.name,
+                max_index_size,
+                max_total_size,
+            )
+        except BaseException:
+            self._source.give_up()
+            raise
+        info = self._object.info()
+        #: 32 bytes that stand for all names and contents.
+        self.identity: bytes = info[1]
+        #: Of the snapshot that this one is a delta of; None if it is none.
+        self.base_identity: bytes | None = info[2] or None
+        #: Deltas down to a snapshot without a base.
+        self.chain_depth: int = info[3]
+        #: The conformance level that a decoder needs: 0 to 5.
+        self.conformance_level: int = info[4]
+        self._n_files: int = info[0]
+
+    # -- what is in it --
+
+    @property
+    def name(self) -> str | None:
+        """Its path or URL, if it has one."""
+        return self._source.name
+
+    @property
+    def files(self) -> tuple[FileInfo, ...]:
+        """All files, in their order."""
+        if self._files is None:
+            self._files = tuple(FileInfo(self._object.file(i), i) for i in range(self._n_files))
+        return self._files
+
+    @property
+    def metadata(self) -> dict[str, bytes]:
+        """What was said about the snapshot (Writer.add_metadata)."""
+        return self._object.metadata()
+
+    def _tensors(self) -> dict[str, TensorInfo | None]:
+        if self._table is None:
+            table: dict[str, TensorInfo | None] = {}
+            for file in self.files:
+                for x in file.tensors:
+                    table[x.name] = None if x.name in table else x  # None: several files have it
+            self._table = table
+        return self._table
+
+    def keys(self) -> list[str]:
+        """Names of all tensors, in the order of the files."""
+        return list(self._tensors())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors())
+
+    def __len__(self) -> int:
+        return len(self._tensors())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def info(self, name: str, *, file: str | None = None) -> TensorInfo:
+        """Of a tensor. file: the path of its file, where several have one of that name."""
+        if self._table is not None and file is None:
+            found = self._table.get(name)
+            if found is not None:
+                return found
+        number, row = self._object.find(name, file)
+        path = self._files[number].path if self._files is not None else self._object.file_path(number)
+        return TensorInfo(row, path, number)
+
+    # -- reading --
+
+    def _what(self, x: TensorInfo) -> str:
+        return f"tensor {x.name!r}" if x.name else "the tensor"
+
+    def _expect(self, number: int, offset: int, size: int) -> None:
+        if size and callable(self._source.argument):
+            at, encoded = self._object.encoded_range(number, offset, size)
+            self._source.expect(at, at + encoded)
+
+    def _read_into(self, x: TensorInfo, buffer: Any) -> None:
+        self._expect(x.file_number, x.offset, x.size)
+        self._object.read(x.file_number, x.offset, buffer, self._what(x))
+
+    def get(
+        self,
+        name: str,
+        *,
+        file: str | None = None,
+        out: Any = None,
+        framework: str | None = None,
+        device: Any = None,
+    ) -> Any:
+        """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned.
+
+        out: an array of the tensor's size and dtype, or a writable buffer of its size; pinned memory, for example.
+        device: of torch; tensors go there by way of pinned memory.
+        """
+        x = self.info(name, file=file)
+        if out is not None:
+            self._read_into(x, _arrays.describe_out(out, x.dtype if x.dtype in _arrays.BITS else "", x.size))
+            return out
+        return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+
+    def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
+        framework = _arrays.framework_name(framework or self._framework or ("torch" if device is not None else None))
+        if framework != "bytes" and x.dtype not in _arrays.BITS:
+            raise TypeError(f"{self._what(x)} is of {x.dtype}, which no framework has: ask for framework='bytes'")
+        if device is not None and framework != "torch":
+            raise ValueError("device is for framework='torch'")
+        far = device is not None and _arrays.needs_copy(device)
+        array, buffer = _arrays.make(framework, x.dtype, shape, pin=far and _arrays.can_pin(device))
+        fill(buffer)
+        return _arrays.to_device(array, device) if far else array
+
+    def get_slice(self, name: str, *, file: str | None = None, framework: str | None = None, device: Any = None) -> Slice:
+        """A tensor of which parts are read by indexing it: `r.get_slice("w")[10:20, :]`."""
+        return Slice(self, self.info(name, file=file), framework, device)
+
+    def read(self, path: str = "", offset: int = 0, size: int | None = None, *, out: Any = None) -> Any:
+        """Bytes of a file, as a bytearray or in `out`. path "": of the only file."""
+        x = self._file(path)
+        if out is not None:
+            target = _arrays.describe(out)
+            size = target.nbytes if size is None else size
+            buffer = _arrays.describe_out(out, "", size)
+        else:
+            size = x.size - offset if size is None else size
+            if size < 0 or offset < 0 or offset + size > x.size:
+                raise ValueError(f"{x.path}: no bytes {offset} to {offset + size} in a file of {x.size}")
+            out = buffer = bytearray(size)
+        self._expect(x.number, offset, size)
+        self._object.read(x.number, offset, buffer, path or None)
+        return out
+
+    def _file(self, path: str) -> FileInfo:
+        if path == "" and len(self.files) == 1:
+            return self.files[0]
+        for x in self.files:
+            if x.path == path:
+                return x
+        error = NotFoundError(f"{self.name or 'the snapshot'}: no file {path!r}")
+        error.status, error.status_name = 7, "LMC_ERR_NOT_FOUND"
+        raise error
+
+    def encoded_size(self, name: str, *, file: str | None = None) -> int:
+        """Bytes that a tensor takes in the LMC file."""
+        x = self.info(name, file=file)
+        return self._object.encoded_size(x.file_number, x.offset, x.size)
+
+    def content_hash(self, name: str, *, file: str | None = None) -> bytes:
+        """SHA-256 of a tensor's bytes, as the snapshot says it (Writer(content_hashes=True))."""
+        x = self.info(name, file=file)
+        number = [t.name for t in self.files[x.file_number].tensors].index(name)
+        return self._object.content_hash(x.file_number, number)
+
+    def close(self) -> None:
+        """Ends it. If it is the base of others, they go on."""
+        self._object.close()
+        self._source.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>"
+
+
+class Slice:
+    """A tensor that is read by parts: numbers, slices with positive steps and an Ellipsis read the blocks that they need;
+    whatever else the framework takes (lists, masks, None) reads the tensor."""
+
+    __slots__ = ("_reader", "info", "_framework", "_device")
+
+    def __init__(self, reader: Reader, info: TensorInfo, framework: str | None, device: Any):
+        self._reader, self.info, self._framework, self._device = reader, info, framework, device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.info.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.info.dtype
+
+    def get_shape(self) -> list[int]:
+        return list(self.info.shape)
+
+    def get_dtype(self) -> str:
+        return self.info.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        x = self.info
+        if not _is_basic(index):  # lists, masks, None: what the framework makes of it, from all of the tensor
+            return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)[index]
+        start, count, steps, keep = parse_index(index, x.shape)
+        bits = _arrays.BITS.get(x.dtype, 8)
+        shape, begin, n = list(x.shape), start, count
+        if bits < 8:  # rows of bytes; elements of less than one are not cut apart
+            if not shape or n[-1] != shape[-1] or shape[-1] * bits % 8:
+                raise UnsupportedError(f"{x.name!r}: parts of rows of {x.dtype} are not read: ask for whole rows")
+            shape = [*shape[:-1], shape[-1] * bits // 8]
+            n = [*n[:-1], shape[-1]]
+        box = tuple(c for c, k in zip(count, keep) if k)
+        width = max(bits // 8, 1)
+        reader = self._reader
+
+        def fill(buffer: Any) -> None:
+            first, last = _span(shape, begin, n, width)
+            reader._expect(x.file_number, x.offset + first, last - first)
+            reader._object.read_box(x.file_number, x.offset, width, shape, begin, n, buffer, reader._what(x))
+
+        result = reader._make(x, box, self._framework, self._device, fill)
+        if all(s == 1 for s in steps):
+            return result
+        if isinstance(result, bytearray):
+            raise UnsupportedError("steps are for numpy and torch")
+        return result[tuple(slice(None, None, s) for s, k in zip(steps, keep) if k)]
+
+
+def _is_basic(index: Any) -> bool:
+    items = index if isinstance(index, tuple) else (index,)
+    return all(
+        x is Ellipsis or isinstance(x, slice) or (hasattr(x, "__index__") and not isinstance(x, bool) and not getattr(x, "ndim", 0))
+        for x in items
+    )
+
+
+def _span(shape: list[int], start: list[int], count: list[int], width: int) -> tuple[int, int]:
+    """From the first to the last byte of a box."""
+    if 0 in count:
+        return 0, 0
+    first = last = 0
+    for n, i, c in zip(shape, start, count):
+        first, last = first * n + i, last * n + i + c - 1
+    return first * width, (last + 1) * width
+
+
+def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int], list[bool]]:
+    """First element, elements (before steps), step of each dimension; whether the result has it."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    dots = [i for i, x in enumerate(items) if x is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    missing = len(shape) - (len(items) - len(dots))
+    if missing < 0:
+        raise IndexError(f"{len(items) - len(dots)} indices for a tensor of {len(shape)} dimensions")
+    at = dots[0] if dots else len(items)
+    items[at : at + len(dots)] = [slice(None)] * missing
+    start, count, steps, keep = [], [], [], []
+    for i, (x, n) in enumerate(zip(items, shape)):
+        if isinstance(x, slice):
+            first, last, step = x.indices(n)
+            if step < 0:
+                raise ValueError("a slice's step must be positive")
+            m = max(last - first, 0)
+            if m:
+                m = (m - 1) // step * step + 1
+            keep.append(True)
+        else:
+            first, m, step = x.__index__(), 1, 1
+            if not -n <= first < n:
+                raise IndexError(f"index {first} is out of bounds for dimension {i} of size {n}")
+            first += n if first < 0 else 0
+            keep.append(False)
+        start.append(first if m else 0)
+        count.append(m)
+        steps.append(step)
+    return start, count, steps, keep
+
+
+def open(
+    source: Any,
+    *,
+    base: Any = None,
+    threads: int | None = None,
+    framework: str | None = None,
+    max_index_size: int = 0,
+    max_total_size: int = 0,
+    storage_options: dict[str, Any] | None = None,
+) -> Reader:
+    """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
+
+    base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
+    read. threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
+    "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
+    http: headers.
+    """
+    return Reader(
+        source,
+        base=base,
+        threads=threads,
+        framework=framework,
+        max_index_size=max_index_size,
+        max_total_size=max_total_size,
+        storage_options=storage_options,
+    )
+
+

@@ -1,0 +1,168 @@
+"""What safetensors offers, for LMC files: the same names, arguments and results."""
+
+from __future__ import annotations
+
+import os
+
+from . import _arrays
+from ._errors import LMCError
+from ._reader import Reader, Slice
+from ._writer import Writer, check_metadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+
+class safe_open:
+    """Opens an LMC file lazily and returns tensors as asked, as `safetensors.safe_open` does.
+
+    filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: taken, and
+    ignored. base: of a delta. threads: None is as many as there are, at most 8.
+    """
+
+    def __init__(
+        self,
+        filename: Any,
+        framework: str,
+        device: Any = "cpu",
+        *,
+        backend: str = "mmap",
+        base: Any = None,
+        threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ):
+        try:
+            self._framework = _arrays.framework_name(framework)
+        except ValueError:
+            raise LMCError(f"framework {framework} is invalid") from None
+        self._device = None if device == "cpu" or self._framework != "torch" else _device(device)
+        self._reader: Reader | None = Reader(
+            filename, base=base, threads=threads, framework=self._framework, storage_options=storage_options
+        )
+
+    def _open(self) -> Reader:
+        if self._reader is None:
+            raise LMCError("File is closed")
+        return self._reader
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(self, kind: Any = None, value: Any = None, traceback: Any = None) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    def keys(self) -> list[str]:
+        """Names of all tensors, sorted."""
+        return sorted(self._open().keys())
+
+    def offset_keys(self) -> list[str]:
+        """Names of all tensors, in the order in which they are stored."""
+        return self._open().keys()
+
+    def metadata(self) -> dict[str, str] | None:
+        """What save_file(..., metadata=) was given."""
+        return read_metadata(self._open())
+
+    def get_tensor(self, name: str) -> Any:
+        """The tensor of that name."""
+        return self._open().get(name, framework=self._framework, device=self._device)
+
+    def get_tensors(self) -> dict[str, Any]:
+        """All tensors."""
+        return {name: self.get_tensor(name) for name in self.offset_keys()}
+
+    def get_slice(self, name: str) -> Slice:
+        """A tensor of which parts are read by indexing it."""
+        return self._open().get_slice(name, framework=self._framework, device=self._device)
+
+
+def _device(device: Any) -> Any:
+    import torch
+
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise LMCError(f"device {device} is invalid") from None
+
+
+def read_metadata(reader: Reader) -> dict[str, str] | None:
+    """__metadata__ of its safetensors files."""
+    import json
+
+    found: dict[str, str] | None = None
+    for file in reader.files:
+        if not file.path.endswith(".safetensors") and not (file.path == "" and file.tensors):
+            continue
+        if file.size < 8:
+            continue
+        size = int.from_bytes(reader.read(file.path, 0, 8), "little")
+        if size > file.size - 8:
+            continue
+        try:
+            header = json.loads(bytes(reader.read(file.path, 8, size)))
+        except ValueError:
+            continue
+        if isinstance(header, dict) and isinstance(header.get("__metadata__"), dict):
+            found = {**(found or {}), **header["__metadata__"]}
+    return found
+
+
+def write_file(
+    tensors: Mapping[str, Any],
+    filename: Any,
+    metadata: Mapping[str, str] | None,
+    *,
+    base: Any = None,
+    level: int | str = 0,
+    threads: int | None = None,
+    quantize: Any = None,
+    progress: Callable[[int], Any] | None = None,
+) -> None:
+    check_metadata(metadata)
+    if not isinstance(filename, (str, os.PathLike)):
+        raise TypeError(f"argument 'filename': a path is wanted, not {type(filename).__name__}")
+    with Writer(filename, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
+        writer.add_arrays(tensors, "", metadata=metadata)
+
+
+def write_bytes(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] | None,
+    *,
+    base: Any = None,
+    level: int | str = 0,
+    threads: int | None = None,
+) -> bytes:
+    check_metadata(metadata)
+    capacity = 1 << 16
+    for name, array in tensors.items():
+        n = _arrays.describe(array).nbytes
+        capacity += n + (n >> 12) + 2048 + 12 * len(name)
+    capacity += sum(2 * (len(k) + len(v)) for k, v in (metadata or {}).items()) * 6
+    with Writer(None, base=base, level=level, threads=threads, _capacity=capacity) as writer:
+        writer.add_arrays(tensors, "", metadata=metadata)
+    return bytes(writer.data)
+
+
+def read_file(
+    source: Any,
+    framework: str,
+    device: Any = None,
+    *,
+    base: Any = None,
+    threads: int | None = None,
+    progress: Callable[[int], Any] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    result, done = {}, 0
+    with Reader(source, base=base, threads=threads, framework=framework, storage_options=storage_options) as reader:
+        for name in reader.keys():
+            result[name] = reader.get(name, device=device)
+            done += reader.info(name).size
+            if progress is not None:
+                progress(done)
+    return result

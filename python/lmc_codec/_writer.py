@@ -1,0 +1,329 @@
+"""Writing LMC files."""
+
+from __future__ import annotations
+
+import os
+
+from . import _arrays, _lmc
+from ._base import parse_safetensors, resolve_base
+from ._codec import level_number
+from ._reader import Reader
+from ._threads import count_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+PIECE = 8 << 20
+
+
+def safetensors_header(
+    rows: Iterable[tuple[str, str, tuple[int, ...], int]], metadata: Mapping[str, str] | None
+) -> bytes:
+    """Of (name, dtype, shape, bytes) in their order, as safetensors writes it."""
+    import json
+
+    header: dict[str, Any] = {}
+    if metadata is not None:
+        header["__metadata__"] = dict(metadata)
+    at = 0
+    for name, dtype, shape, size in rows:
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> None:
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"argument 'metadata': {key!r}: {value!r} are not both strings")
+
+
+class Writer:
+    """Makes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
+
+    target: a path, or an object with write(). At a path the file appears when it is whole, and not if the block ends
+    with an exception. base: what it becomes a delta of: a path, a Reader, a Base, or arrays by name. level: "fast",
+    "default", "max", "archive": ever smaller. threads: None is as many as there are, at most 8. quantize: rules of what may lose how much, such as
+    "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"} (docs/quantisation.md). content_hashes: adds the
+    SHA-256 of each tensor. progress: called with the bytes done so far.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        base: Any = None,
+        level: int | str = 0,
+        threads: int | None = None,
+        quantize: str | Iterable[str] | Mapping[str, str] | None = None,
+        content_hashes: bool = False,
+        progress: Callable[[int], Any] | None = None,
+        _capacity: int = 0,
+    ):
+        from ._policy import Policy
+
+        self._policy = Policy(quantize)
+        self._names: set[str] = set()
+        self._paths: set[str] = set()
+        self._written: dict[int, list[tuple[int, Any]]] = {}  # what may be read back, by file
+        self._n_files = 0
+        self._path: str | None = None
+        self._file: Any = None
+        #: Of the snapshot, once it is finished.
+        self.identity: bytes | None = None
+        #: Bytes of the LMC file, once it is finished.
+        self.size: int | None = None
+        self.data: Any = None  # of a file in memory
+        base_object = resolve_base(base, threads)
+        sink = self._open(target)
+        may_quantize = bool(self._policy.rules)
+        try:
+            self._object = _lmc.Writer(
+                sink,
+                _capacity,
+                base_object,
+                level_number(level),
+                count_threads(threads),
+                0,
+                may_quantize,
+                content_hashes,
+                progress,
+                self._read_back if may_quantize else None,
+                self._path,
+            )
+        except BaseException:
+            self.abort()
+            raise
+
+    def _open(self, target: Any) -> Any:
+        if isinstance(target, (str, os.PathLike)):
+            path = os.fsdecode(target)
+            directory, name = os.path.split(path)
+            self._part = os.path.join(directory, f".{name}.{os.getpid()}-{id(self):x}.part")
+            self._file = open(self._part, "wb", buffering=0)
+            self._path = path
+            return self._file.fileno()
+        if target is None:
+            return None
+        if not callable(getattr(target, "write", None)):
+            raise TypeError(f"a path or an object with write(), not {type(target).__name__}")
+
+        def write(data: bytes) -> None:
+            view = memoryview(data)
+            while len(view):
+                n = target.write(view)
+                if n is None or n >= len(view):
+                    return
+                view = view[n:]
+
+        return write
+
+    def _read_back(self, file_number: int, offset: int, size: int) -> bytes:
+        """Of what was written earlier: a second moment."""
+        for start, buffer in self._written.get(file_number, ()):
+            view = memoryview(buffer)
+            if start <= offset and offset + size <= start + len(view):
+                return bytes(view[offset - start : offset - start + size])
+        raise ValueError("nothing of that was kept")
+
+    # -- tensors --
+
+    def add(self, name: str, array: Any, *, dtype: Any = None) -> None:
+        """Adds an array and codes it at once: it may change when this returns.
+
+        It becomes a safetensors file of its own in the snapshot. Who has all arrays at hand uses add_arrays().
+        """
+        path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
+        if f"{path}.safetensors" in self._paths:
+            path = f"{path}-{self._n_files}"
+        self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
+
+    def add_arrays(
+        self,
+        arrays: Mapping[str, Any],
+        path: str = "model.safetensors",
+        *,
+        metadata: Mapping[str, str] | None = None,
+        dtype: Any = None,
+    ) -> None:
+        """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
+        check_metadata(metadata)
+        described = {}
+        for name, array in arrays.items():
+            if not isinstance(name, str):
+                raise TypeError(f"a name must be a string, not {name!r}")
+            if name == "__metadata__":
+                raise ValueError("'__metadata__' cannot be the name of a tensor")
+            try:
+                x = _arrays.describe(array, dtype)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"tensor {name!r}: {error}") from None
+            described[name] = x
+        # as safetensors sorts: wide dtypes first, then by name
+        order = sorted(described, key=lambda name: (-_arrays.ORDER[described[name].dtype or "U8"], name.encode()))
+        rows = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
+        header = safetensors_header(rows, metadata)
+        tensors, at = [], len(header)
+        number = self._n_files
+        kept: list[tuple[str, Any]] = []
+        for (name, kind, shape, size) in rows:
+            quantizer, twin = self._quantizer(path, name, kind, shape, size, described[name].buffer, number, at, kept)
+            tensors.append((name, kind, shape, at, size, quantizer, twin))
+            at += size
+        self._begin(path, at, tensors)
+        self._object.write(header)
+        for name in order:
+            self._object.write(described[name].buffer, f"tensor {name!r}")
+        self._object.end_file()
+        for pair, second in kept:
+            self._policy.seconds[pair] = second
+            self._written.setdefault(number, []).append((second.offset, second.buffer))
+
+    def _quantizer(
+        self, path: str, name: str, dtype: str, shape: tuple[int, ...], size: int, buffer: Any, number: int, at: int, kept: Any
+    ) -> tuple[Any, Any]:
+        found = self._policy.find(path, name, dtype, shape, size) if self._policy.rules else None
+        if not found:
+            return None, None
+        rule, role, pair = found
+        quantizer, twin = self._policy.fit(rule, role, pair, dtype, shape, buffer)
+        if role == "v" and pair:
+            from ._policy import Second
+
+            kept.append((pair, Second(number, at, buffer, quantizer)))
+        return quantizer, twin
+
+    # -- files --
+
+    def add_file(self, source: Any, path: str | None = None, *, dtype: Any = None) -> None:
+        """Adds a file of the disk, or of an object with read(). In a safetensors file its tensors are found.
+
+        path: what it is called in the snapshot; its own name if it is None. dtype: of all its bytes (raw arrays).
+        """
+        if isinstance(source, (str, os.PathLike)):
+            with open(source, "rb") as file:
+                self._add_open_file(file, path if path is not None else os.path.basename(os.fsdecode(source)), dtype)
+        else:
+            if path is None:
+                raise TypeError("path is missing: what the file is called in the snapshot")
+            self._add_stream(source, path, -1, [], dtype)
+
+    def _add_open_file(self, file: Any, path: str, dtype: Any) -> None:
+        import mmap
+
+        stat = os.fstat(file.fileno())
+        tensors: list[Any] = []
+        if stat.st_size > 16 and dtype is None:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+                if bytes(view[8:9]) == b"{":
+                    tensors = self._find_tensors(view, path)
+        self._add_stream(file, path, stat.st_size, tensors, dtype, stat)
+
+    def _find_tensors(self, view: memoryview, path: str) -> list[Any]:
+        try:
+            header, start = parse_safetensors(view, path)
+            header.pop("__metadata__", None)
+            rows = []
+            for name, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+                first, last = x["data_offsets"]
+                rows.append((name, x["dtype"], tuple(x["shape"]), start + first, last - first, None, None))
+            return rows
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return []  # no safetensors file after all: plain bytes
+
+    def _add_stream(self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, stat: Any = None) -> None:
+        attributes = {} if stat is None else {"mode": stat.st_mode & 0o7777, "mtime_ns": stat.st_mtime_ns}
+        self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
+        piece = bytearray(PIECE)
+        while True:
+            if hasattr(file, "readinto"):
+                n = file.readinto(piece)
+                data: Any = memoryview(piece)[:n]
+            else:
+                data = file.read(PIECE)
+                n = len(data)
+            if not n:
+                break
+            self._object.write(data)
+        self._object.end_file()
+
+    def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
+        """Adds a file of these bytes. dtype: what they are (raw arrays)."""
+        x = _arrays.describe(data)
+        self._begin(path, x.nbytes, [], "AUTO" if dtype is None else _arrays.dtype_name(dtype))
+        self._object.write(x.buffer)
+        self._object.end_file()
+
+    def copy_from(self, reader: Reader, path: str | None = None) -> None:
+        """Adds a file of another snapshot (None: all of them), coded anew, with its tensors. Tensors that were quantised
+        stay as they are if this writer may quantise; it takes a rule for that, such as quantize="*=lossless"."""
+        for file in reader.files:
+            if path is None or file.path == path:
+                self._object.copy_file(reader._object, file.number)
+                self._n_files += 1
+                self._paths.add(file.path)
+
+    def _begin(self, path: str, size: int, tensors: list[Any], dtype: str = "AUTO", **attributes: Any) -> None:
+        if path in self._paths:
+            raise ValueError(f"two files would be {path!r}")
+        names = {row[0] for row in tensors}
+        if len(names) != len(tensors):
+            raise ValueError(f"{path}: two tensors of one name")
+        self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
+        self._paths.add(path)
+        self._names |= names
+        self._n_files += 1
+
+    def add_metadata(self, key: str, value: str | bytes) -> None:
+        """Says something about the snapshot; keys that begin with "lmc." are the format's."""
+        self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
+
+    # -- the end --
+
+    def finish(self) -> bytes:
+        """Writes the end, and puts the file in its place. Returns the identity of the snapshot."""
+        try:
+            result, self.identity = self._object.finish()
+            if isinstance(result, bytearray):
+                self.data, self.size = result, len(result)
+            else:
+                self.size = result
+            if self._file is not None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                os.replace(self._part, self._path or "")
+                self._file = None
+        except BaseException:
+            self.abort()
+            raise
+        self._written.clear()
+        assert self.identity is not None
+        return self.identity
+
+    def abort(self) -> None:
+        """Gives up: nothing appears at the path."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            if os.path.exists(self._part):
+                os.unlink(self._part)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is not None:
+            self.abort()
+        elif self.identity is None:
+            self.finish()
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.abort()
+
+

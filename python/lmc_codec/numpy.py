@@ -1,0 +1,77 @@
+"""safetensors.numpy for LMC files: `from lmc_codec.numpy import save_file, load_file`."""
+
+from __future__ import annotations
+
+
+from ._safetensors import read_file, safe_open, write_bytes, write_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
+
+
+def _little(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """As safetensors does it: big-endian arrays are written little-endian."""
+    return {
+        name: x.astype(x.dtype.newbyteorder("<")) if getattr(getattr(x, "dtype", None), "byteorder", "") == ">" else x
+        for name, x in tensors.items()
+    }
+
+
+def save_file(
+    tensor_dict: Mapping[str, Any],
+    filename: Any,
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Any = None,
+    level: int | str = 0,
+    threads: int | None = None,
+    quantize: Any = None,
+    progress: Callable[[int], Any] | None = None,
+) -> None:
+    """Saves arrays to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written."""
+    write_file(
+        _little(tensor_dict),
+        filename,
+        metadata,
+        base=base,
+        level=level,
+        threads=threads,
+        quantize=quantize,
+        progress=progress,
+    )
+
+
+def save(
+    tensor_dict: Mapping[str, Any],
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Any = None,
+    level: int | str = 0,
+    threads: int | None = None,
+) -> bytes:
+    """The same, to bytes."""
+    return write_bytes(_little(tensor_dict), metadata, base=base, level=level, threads=threads)
+
+
+def load_file(
+    filename: Any,
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+    progress: Callable[[int], Any] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """All arrays of an LMC file."""
+    return read_file(
+        filename, "numpy", base=base, threads=threads, progress=progress, storage_options=storage_options
+    )
+
+
+def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, Any]:
+    """The same, from bytes."""
+    return read_file(data, "numpy", base=base, threads=threads)

@@ -1,0 +1,211 @@
+"""safetensors.torch for LMC files: `from lmc_codec.torch import save_file, load_file, safe_open`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ._safetensors import read_file, safe_open, write_bytes, write_file
+
+__all__ = ["load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]
+
+
+def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:
+    """Names of tensors whose memory overlaps, in groups; a tensor that shares with none is alone."""
+    by_storage: dict[Any, list[str]] = defaultdict(list)
+    for name, t in tensors.items():
+        if t.device.type != "meta":
+            storage = t.untyped_storage()
+            if storage.nbytes() and storage.data_ptr():
+                by_storage[t.device, storage.data_ptr()].append(name)
+    groups: list[set[str]] = []
+    for names in by_storage.values():
+        last = None
+        for start, end, name in sorted((*_span(tensors[name]), name) for name in names):
+            if last is None or start >= last:
+                groups.append(set())
+            groups[-1].add(name)
+            last = end if last is None else max(last, end)
+    return groups
+
+
+def _span(t: torch.Tensor) -> tuple[int, int]:
+    start = t.data_ptr()
+    if t.numel() == 0:
+        return start, start
+    n = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
+    return start, start + n * t.element_size()
+
+
+def _check(tensors: Mapping[str, torch.Tensor]) -> None:
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
+    for name, t in tensors.items():
+        if not isinstance(t, torch.Tensor):
+            raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(t)}")
+    sparse = [name for name, t in tensors.items() if t.layout != torch.strided]
+    if sparse:
+        raise ValueError(
+            f"You are trying to save a sparse tensors: `{sparse}` which this library does not support."
+            " You can make it a dense tensor before saving with `.to_dense()` but be aware this might"
+            " make a much larger file than needed."
+        )
+    shared = [group for group in _find_shared(tensors) if len(group) > 1]
+    if shared:
+        raise RuntimeError(
+            f"Some tensors share memory, this will lead to duplicate memory on disk and potential differences when"
+            f" loading them again: {shared}. A potential way to correctly save your model is to use `save_model`."
+        )
+    for name, t in tensors.items():
+        if not t.is_contiguous():
+            raise ValueError(
+                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
+                " are trying to save tensors which are reference of each other in which case it's recommended to save"
+                " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
+                " pack it before saving."
+            )
+
+
+def _on_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: t.detach().cpu() for name, t in tensors.items()}
+
+
+def save_file(
+    tensors: Mapping[str, torch.Tensor],
+    filename: Any,
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Any = None,
+    level: int | str = 0,
+    threads: int | None = None,
+    quantize: Any = None,
+    progress: Callable[[int], Any] | None = None,
+) -> None:
+    """Saves tensors to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written.
+
+    base: what it becomes a delta of: the path of an earlier file, or its tensors by name.
+    """
+    _check(tensors)
+    write_file(
+        _on_cpu(tensors),
+        filename,
+        metadata,
+        base=base,
+        level=level,
+        threads=threads,
+        quantize=quantize,
+        progress=progress,
+    )
+
+
+def save(
+    tensors: Mapping[str, torch.Tensor],
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Any = None,
+    level: int | str = 0,
+    threads: int | None = None,
+) -> bytes:
+    """The same, to bytes."""
+    _check(tensors)
+    return write_bytes(_on_cpu(tensors), metadata, base=base, level=level, threads=threads)
+
+
+def load_file(
+    filename: Any,
+    device: str | int | torch.device = "cpu",
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+    progress: Callable[[int], Any] | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, torch.Tensor]:
+    """All tensors of an LMC file, on that device; they go there by way of pinned memory."""
+    return read_file(
+        filename, "torch", device, base=base, threads=threads, progress=progress, storage_options=storage_options
+    )
+
+
+def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, torch.Tensor]:
+    """All tensors of an LMC file in memory."""
+    return read_file(data, "torch", base=base, threads=threads)
+
+
+def _is_complete(t: torch.Tensor) -> bool:
+    storage = t.untyped_storage()
+    return t.data_ptr() == storage.data_ptr() and t.numel() * t.element_size() == storage.nbytes()
+
+
+def _find_duplicates(
+    state: Mapping[str, torch.Tensor], preferred_names: Iterable[str] = ()
+) -> dict[str, list[str]]:
+    """Of tensors that share memory, the name to keep, and those that go."""
+    preferred_names = set(preferred_names)
+    found = {}
+    for group in _find_shared(state):
+        complete = sorted(name for name in group if _is_complete(state[name]))
+        if not complete:
+            raise RuntimeError(
+                "Error while trying to find names to remove to save state dict, but found no suitable name to keep"
+                f" for saving amongst: {group}. None is covering the entire storage. Refusing to save/load the model"
+                " since you could be storing much more memory than needed."
+            )
+        keep = next((name for name in complete if name in preferred_names), complete[0])
+        found[keep] = [name for name in sorted(group) if name != keep]
+    return found
+
+
+def save_model(
+    model: torch.nn.Module,
+    filename: Any,
+    metadata: dict[str, str] | None = None,
+    force_contiguous: bool = True,
+    **options: Any,
+) -> None:
+    """Saves a model's state. Of tensors that share memory one is saved; metadata names the others. options: as of
+    save_file."""
+    state = model.state_dict()
+    metadata = dict(metadata or {})
+    n_given = len(metadata)
+    for keep, others in _find_duplicates({k: v for k, v in state.items() if isinstance(v, torch.Tensor)}).items():
+        for name in others:
+            metadata.setdefault(name, keep)
+            del state[name]
+    if force_contiguous:
+        state = {name: t.contiguous() for name, t in state.items()}
+    save_file(dict(state), filename, metadata if metadata or n_given else None, **options)
+
+
+def load_model(
+    model: torch.nn.Module,
+    filename: Any,
+    strict: bool = True,
+    device: str | int | torch.device = "cpu",
+    *,
+    backend: str = "mmap",
+    **options: Any,
+) -> tuple[set[str], list[str]]:
+    """Loads what save_model saved into a model. Returns the names that were missing, and those that were not expected."""
+    state = load_file(filename, device, **options)
+    own = model.state_dict()
+    duplicates = _find_duplicates(own, state.keys())
+    missing_names, unexpected = model.load_state_dict(state, strict=False)
+    missing = set(missing_names)
+    for others in duplicates.values():
+        for name in others:
+            if name in missing:
+                missing.remove(name)
+            else:
+                unexpected.append(name)
+    if strict and (missing or unexpected):
+        text = f"Error(s) in loading state_dict for {model.__class__.__name__}:"
+        if missing:
+            text += "\n    Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in sorted(missing))
+        if unexpected:
+            text += "\n    Unexpected key(s) in state_dict: " + ", ".join(f'"{k}"' for k in sorted(unexpected))
+        raise RuntimeError(text)
+    return missing, unexpected

@@ -1,0 +1,190 @@
+/* base.c - arrays in memory that a delta is coded against
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+/* One file of all arrays, one behind the other, as far as the library is concerned. What a base is
+ * depends on names, dtypes and contents alone, not on the file that they are in (spec 9.4). */
+struct base_object {
+    PyObject_HEAD PyObject *owner; /* the tuples, whose strings are in use */
+    lmc_tensor *tensors;
+    uint64_t *shapes; /* LMC_MAX_RANK for each */
+    Py_buffer *buffers;
+    size_t n, n_buffers;
+    lmc_file file;
+    lmc_base base;
+};
+
+static const lmc_file *get_file(void *user, size_t file_number)
+{
+    (void)file_number;
+    return &((const base_object *)user)->file;
+}
+
+/* The last tensor that begins at offset or before; none for offset 0 of no tensors. */
+static size_t find_tensor(const base_object *b, uint64_t offset)
+{
+    size_t low = 0, high = b->n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (b->tensors[middle].offset <= offset) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* To where it comes from, too: a delta may be applied in place. */
+static enum lmc_status read_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size)
+{
+    const base_object *const b = (const base_object *)user;
+    uint8_t *out = (uint8_t *)dst;
+    size_t i;
+    if (file_number != 0 || offset > b->file.size || size > b->file.size - offset)
+        return LMC_ERR_READ;
+    for (i = find_tensor(b, offset); size != 0; i++) {
+        const lmc_tensor *const t = &b->tensors[i];
+        const uint64_t at = offset - t->offset;
+        const size_t n = (size_t)(t->size - at < size ? t->size - at : size);
+        const uint8_t *const src = (const uint8_t *)b->buffers[i].buf + (size_t)at;
+        if (n != 0 && out != src) memmove(out, src, n);
+        out += n;
+        offset += n;
+        size -= n;
+    }
+    return LMC_OK;
+}
+
+typedef struct base_stream {
+    const base_object *base;
+    uint64_t position;
+    call *call;
+} base_stream;
+
+static enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
+{
+    base_stream *const s = (base_stream *)user;
+    const uint64_t left = s->base->file.size - s->position;
+    const size_t n = (size_t)(left < size ? left : size);
+    enum lmc_status status = call_poll(s->call);
+    if (status != LMC_OK) return status;
+    status = read_base((void *)(uintptr_t)s->base, 0, s->position, dst, n);
+    s->position += n;
+    *got = n;
+    return status;
+}
+
+static int add_array(base_object *b, PyObject *tuple)
+{
+    lmc_tensor *const t = &b->tensors[b->n];
+    Py_buffer *const buffer = &b->buffers[b->n];
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
+        PyErr_SetString(PyExc_TypeError, "an array is (name, dtype, shape, buffer)");
+        return -1;
+    }
+    if (parse_tensor(tuple, t, b->shapes + LMC_MAX_RANK * b->n) < 0 ||
+        PyObject_GetBuffer(PyTuple_GetItem(tuple, 3), buffer, PyBUF_SIMPLE) < 0)
+        return -1;
+    b->n_buffers++;
+    t->offset = b->file.size;
+    t->size = (uint64_t)buffer->len;
+    b->file.size += t->size;
+    if (check_tensor_size(t->name, t->dtype, t->shape, t->rank, t->size) < 0) return -1;
+    b->n++;
+    return 0;
+}
+
+static int identify(base_object *b, module_state *state, int n_threads)
+{
+    base_stream s;
+    lmc_stream stream;
+    thread_pool pool;
+    enum lmc_status status;
+    PyObject *result;
+    call c;
+    if (pool_init(&pool, n_threads) < 0) return -1;
+    s.base = b;
+    s.position = 0;
+    s.call = &c;
+    stream.read = read_stream;
+    stream.user = &s;
+    call_begin(&c, NULL);
+    status = lmc_file_identify(&b->file, b->tensors, &stream, pool_parallel(&pool), NULL);
+    pool_free(&pool);
+    result = call_end(&c, state, status, NULL, NULL);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"arrays", "threads", NULL};
+    PyObject *arrays;
+    base_object *b;
+    size_t i, n;
+    int n_threads = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|i:Base", names, &arrays, &n_threads))
+        return NULL;
+    b = (base_object *)PyType_GenericAlloc(type, 0);
+    if (!b) return NULL;
+    b->owner = PySequence_Tuple(arrays);
+    if (!b->owner) goto fail;
+    n = (size_t)PyTuple_Size(b->owner);
+    b->tensors = (lmc_tensor *)PyMem_Calloc(n + 1, sizeof *b->tensors);
+    b->shapes = (uint64_t *)PyMem_Calloc(n + 1, LMC_MAX_RANK * sizeof *b->shapes);
+    b->buffers = (Py_buffer *)PyMem_Calloc(n + 1, sizeof *b->buffers);
+    if (!b->tensors || !b->shapes || !b->buffers) {
+        PyErr_NoMemory();
+        goto fail;
+    }
+    for (i = 0; i < n; i++)
+        if (add_array(b, PyTuple_GetItem(b->owner, (Py_ssize_t)i)) < 0) goto fail;
+    b->file.path = "";
+    b->file.n_tensors = n;
+    b->file.tensors = b->tensors;
+    b->base.n_files = 1;
+    b->base.get_file = get_file;
+    b->base.read = read_base;
+    b->base.user = b;
+    if (identify(b, state_of(type), n_threads) < 0) goto fail;
+    return (PyObject *)b;
+fail:
+    Py_DECREF(b);
+    return NULL;
+}
+
+static void base_dealloc(PyObject *self)
+{
+    base_object *const b = (base_object *)self;
+    PyTypeObject *const type = Py_TYPE(self);
+    size_t i;
+    for (i = 0; i < b->n_buffers; i++) PyBuffer_Release(&b->buffers[i]);
+    PyMem_Free(b->tensors);
+    PyMem_Free(b->shapes);
+    PyMem_Free(b->buffers);
+    Py_XDECREF(b->owner);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *base_identity(PyObject *self, void *closure)
+{
+    const base_object *const b = (const base_object *)self;
+    uint8_t identity[LMC_IDENTITY_SIZE];
+    const enum lmc_status status = lmc_base_identify(&b->base, identity, NULL);
+    (void)closure;
+    if (status != LMC_OK) return raise_status(state_of(Py_TYPE(self)), status, NULL, NULL);
+    return PyBytes_FromStringAndSize((const char *)identity, LMC_IDENTITY_SIZE);
+}
+
+const lmc_base *base_of(PyObject *base) { return &((const base_object *)base)->base; }
+
+static PyGetSetDef base_getset[] = {
+    {"identity", base_identity, NULL, "32 bytes, the identity of its snapshot.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyType_Slot base_slots[] = {{Py_tp_new, (void *)base_new},
+                                   {Py_tp_dealloc, (void *)base_dealloc},
+                                   {Py_tp_getset, base_getset},
+                                   {0, NULL}};
+PyType_Spec base_spec = {"lmc_codec._lmc.Base", sizeof(base_object), 0, Py_TPFLAGS_DEFAULT,
+                         base_slots};

@@ -1,0 +1,200 @@
+/* call.c - calls without the GIL, their errors and interruptions; locks; threads
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+#include <errno.h>
+
+#ifdef _WIN32
+#include <windows.h>
+static double now(void) { return (double)GetTickCount64() * 1e-3; }
+static long process_id(void) { return 1; } /* it does not fork */
+#else
+#include <time.h>
+#include <unistd.h>
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+static long process_id(void) { return (long)getpid(); }
+#endif
+
+/* Often enough that Ctrl-C feels immediate, and so rare that a busy GIL, which is handed over after
+ * 5 ms, costs less than a tenth. */
+#define LOOK_EVERY 0.05
+
+module_state *state_of(PyTypeObject *type) { return (module_state *)PyType_GetModuleState(type); }
+
+PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where, PyObject *what)
+{
+    PyObject *error;
+    if (status == LMC_ERR_MEMORY) return PyErr_NoMemory();
+    if (!state->make_error) {
+        PyErr_SetString(PyExc_RuntimeError, lmc_status_text(status));
+        return NULL;
+    }
+    error = PyObject_CallFunction(state->make_error, "issOO", (int)status, lmc_status_name(status),
+                                  lmc_status_text(status), where ? where : Py_None,
+                                  what ? what : Py_None);
+    if (error) {
+        if (PyExceptionInstance_Check(error)) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        else PyErr_SetString(PyExc_RuntimeError, lmc_status_text(status));
+        Py_DECREF(error);
+    }
+    return NULL;
+}
+
+/* -- calls -- */
+
+void call_begin(call *c, PyObject *progress)
+{
+    memset(c, 0, sizeof *c);
+    c->progress = progress == Py_None ? NULL : progress;
+    c->next_look = now() + LOOK_EVERY;
+    c->thread = PyEval_SaveThread();
+}
+
+PyObject *call_end(call *c, module_state *state, enum lmc_status status, PyObject *where,
+                   PyObject *what)
+{
+    PyEval_RestoreThread(c->thread);
+    if (c->type) {
+        PyErr_Restore(c->type, c->value, c->traceback);
+        return NULL;
+    }
+    if (status != LMC_OK && c->os_error) {
+        errno = c->os_error;
+        return where && where != Py_None
+                   ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, where)
+                   : PyErr_SetFromErrno(PyExc_OSError);
+    }
+    if (status != LMC_OK) return raise_status(state, status, where, what);
+    Py_RETURN_NONE;
+}
+
+/* The first one counts: what comes later follows from it. */
+enum lmc_status call_keep_exception(call *c)
+{
+    if (c->type) PyErr_Clear();
+    else PyErr_Fetch(&c->type, &c->value, &c->traceback);
+    return LMC_ERR_CANCELLED;
+}
+
+static enum lmc_status look_for_signals(call *c)
+{
+    c->next_look = now() + LOOK_EVERY;
+    return PyErr_CheckSignals() < 0 ? call_keep_exception(c) : LMC_OK;
+}
+
+enum lmc_status call_poll(call *c)
+{
+    enum lmc_status status;
+    PyGILState_STATE gil;
+    if (now() < c->next_look) return LMC_OK;
+    gil = PyGILState_Ensure();
+    status = look_for_signals(c);
+    PyGILState_Release(gil);
+    return status;
+}
+
+enum lmc_status call_report(call *c, uint64_t done)
+{
+    enum lmc_status status = LMC_OK;
+    PyGILState_STATE gil;
+    PyObject *result;
+    if (!c->progress) return call_poll(c);
+    gil = PyGILState_Ensure();
+    result = PyObject_CallFunction(c->progress, "K", (unsigned long long)done);
+    if (!result) status = call_keep_exception(c);
+    Py_XDECREF(result);
+    if (status == LMC_OK) status = look_for_signals(c);
+    PyGILState_Release(gil);
+    return status;
+}
+
+/* -- locks -- */
+
+int lock_init(object_lock *l)
+{
+    l->owner = 0;
+    l->lock = PyThread_allocate_lock();
+    if (l->lock) return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
+void lock_free(object_lock *l)
+{
+    if (l->lock) PyThread_free_lock(l->lock);
+    l->lock = NULL;
+}
+
+/* Only this thread can have made itself the owner, so what it reads is right whoever else writes.
+ */
+int lock_acquire(object_lock *l)
+{
+    const unsigned long me = PyThread_get_thread_ident();
+    if (l->owner == me) {
+        PyErr_SetString(PyExc_RuntimeError, "a callback uses the reader or writer that called it");
+        return -1;
+    }
+    if (!PyThread_acquire_lock(l->lock, NOWAIT_LOCK)) {
+        Py_BEGIN_ALLOW_THREADS(void) PyThread_acquire_lock(l->lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+    l->owner = me;
+    return 0;
+}
+
+void lock_release(object_lock *l)
+{
+    l->owner = 0;
+    PyThread_release_lock(l->lock);
+}
+
+/* -- threads --
+ * Threads do not survive a fork, and the pool's locks may be held by one that is gone: so the child
+ * leaves the old pool alone, and makes its own. */
+
+static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
+{
+    thread_pool *const p = (thread_pool *)user;
+    const lmc_parallel *parallel;
+    size_t i;
+    if (p->pid != process_id()) {
+        p->pool = NULL;
+        p->pid = process_id();
+        if (lmc_pool_open(&p->pool, n_workers, NULL) != LMC_OK) p->pool = NULL;
+    }
+    parallel = lmc_pool_parallel(p->pool);
+    if (parallel) parallel->run(parallel->user, task, arg, n_tasks, n_workers);
+    else
+        for (i = 0; i < n_tasks; i++) task(arg, i, 0);
+}
+
+int pool_init(thread_pool *p, int n_threads)
+{
+    memset(p, 0, sizeof *p);
+    if (n_threads < 1 || n_threads > 1024) {
+        PyErr_Format(PyExc_ValueError, "threads is %d, not 1 to 1024", n_threads);
+        return -1;
+    }
+    p->parallel.run = run_tasks;
+    p->parallel.user = p;
+    p->parallel.n_workers = (unsigned)n_threads;
+    return 0;
+}
+
+const lmc_parallel *pool_parallel(thread_pool *p)
+{
+    return p->parallel.n_workers > 1 ? &p->parallel : NULL;
+}
+
+void pool_free(thread_pool *p)
+{
+    if (p->pid == process_id()) lmc_pool_free(p->pool);
+    p->pool = NULL;
+    p->pid = 0;
+}

@@ -1,0 +1,198 @@
+/* memory.c - a range of addresses as a buffer; DLPack
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+/* Memory(address, size, readonly, owner): what owner keeps alive. */
+typedef struct memory_object {
+    PyObject_HEAD void *address;
+    Py_ssize_t size;
+    int is_readonly;
+    PyObject *owner;
+} memory_object;
+
+static PyObject *memory_make(PyTypeObject *type, void *address, Py_ssize_t size, int is_readonly,
+                             PyObject *owner)
+{
+    memory_object *const m = (memory_object *)PyType_GenericAlloc(type, 0);
+    static char nothing[1];
+    if (!m) return NULL;
+    m->address = address ? address : nothing;
+    m->size = size;
+    m->is_readonly = is_readonly;
+    Py_INCREF(owner);
+    m->owner = owner;
+    return (PyObject *)m;
+}
+
+static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"address", "size", "readonly", "owner", NULL};
+    unsigned long long address;
+    Py_ssize_t size;
+    int is_readonly;
+    PyObject *owner;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KnpO:Memory", names, &address, &size,
+                                     &is_readonly, &owner))
+        return NULL;
+    if (size < 0 || address > UINTPTR_MAX || (address == 0 && size != 0)) {
+        PyErr_SetString(PyExc_ValueError, "no range of addresses");
+        return NULL;
+    }
+    return memory_make(type, (void *)(uintptr_t)address, size, is_readonly, owner);
+}
+
+static int memory_get_buffer(PyObject *self, Py_buffer *buffer, int flags)
+{
+    memory_object *const m = (memory_object *)self;
+    return PyBuffer_FillInfo(buffer, self, m->address, m->size, m->is_readonly, flags);
+}
+
+static void memory_dealloc(PyObject *self)
+{
+    PyTypeObject *const type = Py_TYPE(self);
+    Py_XDECREF(((memory_object *)self)->owner);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot memory_slots[] = {{Py_tp_new, (void *)memory_new},
+                                     {Py_tp_dealloc, (void *)memory_dealloc},
+                                     {Py_bf_getbuffer, (void *)memory_get_buffer},
+                                     {0, NULL}};
+PyType_Spec memory_spec = {"lmc_codec._lmc.Memory", sizeof(memory_object), 0, Py_TPFLAGS_DEFAULT,
+                           memory_slots};
+
+/* -- DLPack (dmlc.github.io/dlpack): the structs of versions 0 and 1 -- */
+
+typedef struct dl_tensor {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides; /* strides: in elements, or NULL */
+    uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+    dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct dl_managed *self);
+} dl_managed;
+
+typedef struct dl_versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct dl_versioned *self);
+    uint64_t flags; /* bit 0: read-only */
+    dl_tensor tensor;
+} dl_versioned;
+
+enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_ROCM_HOST = 11 };
+
+static void free_managed(PyObject *capsule)
+{
+    dl_managed *const m = (dl_managed *)PyCapsule_GetPointer(capsule, "used_dltensor");
+    if (m && m->deleter) m->deleter(m);
+}
+static void free_versioned(PyObject *capsule)
+{
+    dl_versioned *const m =
+        (dl_versioned *)PyCapsule_GetPointer(capsule, "used_dltensor_versioned");
+    if (m && m->deleter) m->deleter(m);
+}
+
+static const char *dl_dtype_name(const dl_tensor *t)
+{
+    static const struct {
+        uint8_t code, bits;
+        const char *name;
+    } names[] = {
+        {0, 8, "I8"},       {0, 16, "I16"},         {0, 32, "I32"},     {0, 64, "I64"},
+        {1, 8, "U8"},       {1, 16, "U16"},         {1, 32, "U32"},     {1, 64, "U64"},
+        {2, 16, "F16"},     {2, 32, "F32"},         {2, 64, "F64"},     {4, 16, "BF16"},
+        {5, 64, "C64"},     {6, 8, "BOOL"},         {10, 8, "F8_E4M3"}, {11, 8, "F8_E4M3FNUZ"},
+        {12, 8, "F8_E5M2"}, {13, 8, "F8_E5M2FNUZ"}, {14, 8, "F8_E8M0"}};
+    size_t i;
+    for (i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].code == t->code && names[i].bits == t->bits && t->lanes == 1)
+            return names[i].name;
+    return NULL;
+}
+
+/* Bytes of a tensor in memory that the CPU reads, in the order of its elements without gaps; -1 and
+ * an exception for any other. */
+static int measure_dl(const dl_tensor *t, uint64_t shape[LMC_MAX_RANK], uint64_t *size)
+{
+    uint64_t n = t->bits / 8u;
+    int64_t step = 1;
+    int i;
+    if (t->device_type != DL_CPU && t->device_type != DL_CUDA_HOST &&
+        t->device_type != DL_ROCM_HOST) {
+        PyErr_SetString(PyExc_TypeError, "the tensor is not in memory of the CPU: copy it there");
+        return -1;
+    }
+    if (t->ndim < 0 || t->ndim > LMC_MAX_RANK || (t->ndim && !t->shape)) {
+        PyErr_SetString(PyExc_ValueError, "the tensor has more than 32 dimensions");
+        return -1;
+    }
+    for (i = t->ndim; i-- > 0;) {
+        if (t->shape[i] < 0 || (t->shape[i] && n > INT64_MAX / (uint64_t)t->shape[i])) {
+            PyErr_SetString(PyExc_ValueError, "the tensor's shape is no shape");
+            return -1;
+        }
+        shape[i] = (uint64_t)t->shape[i];
+        n *= shape[i];
+    }
+    for (i = t->ndim; i-- > 0 && n != 0;) {
+        if (t->strides && t->shape[i] != 1 && t->strides[i] != step) {
+            PyErr_SetString(PyExc_ValueError, "the tensor is not contiguous: make it so first");
+            return -1;
+        }
+        step *= t->shape[i];
+    }
+    *size = n;
+    return 0;
+}
+
+/* (capsule) -> (Memory, dtype, shape). The capsule is used up, as the protocol wants it. */
+PyObject *from_dlpack(PyObject *module, PyObject *args)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    PyObject *capsule, *memory, *result;
+    uint64_t shape[LMC_MAX_RANK], size;
+    const dl_tensor *t;
+    const char *name;
+    int is_versioned, is_readonly = 0;
+    if (!PyArg_ParseTuple(args, "O:from_dlpack", &capsule)) return NULL;
+    is_versioned = PyCapsule_IsValid(capsule, "dltensor_versioned");
+    if (is_versioned) {
+        const dl_versioned *const m =
+            (const dl_versioned *)PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        if (m->major > 1) {
+            PyErr_SetString(PyExc_BufferError, "DLPack 2 and later are not known");
+            return NULL;
+        }
+        t = &m->tensor;
+        is_readonly = (int)(m->flags & 1);
+    } else {
+        const dl_managed *const m = (const dl_managed *)PyCapsule_GetPointer(capsule, "dltensor");
+        if (!m) return NULL;
+        t = &m->tensor;
+    }
+    name = dl_dtype_name(t);
+    if (!name)
+        return PyErr_Format(PyExc_TypeError, "DLPack's dtype of code %d, %d bits is not known",
+                            t->code, t->bits);
+    if (measure_dl(t, shape, &size) < 0) return NULL;
+    if (PyCapsule_SetName(capsule, is_versioned ? "used_dltensor_versioned" : "used_dltensor") <
+            0 ||
+        PyCapsule_SetDestructor(capsule, is_versioned ? free_versioned : free_managed) < 0)
+        return NULL;
+    memory = memory_make(state->memory_type, t->data ? (uint8_t *)t->data + t->byte_offset : NULL,
+                         (Py_ssize_t)size, is_readonly, capsule);
+    if (!memory) return NULL;
+    result = Py_BuildValue("NsN", memory, name, make_shape(shape, (unsigned)t->ndim));
+    return result;
+}

@@ -1,0 +1,147 @@
+/* module.c - the module lmc_codec._lmc
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+/* (callable): what makes exceptions, see lmc_codec._errors. */
+static PyObject *set_make_error(PyObject *module, PyObject *callable)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    PyObject *const old = state->make_error;
+    Py_INCREF(callable);
+    state->make_error = callable;
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+/* -> {"BF16": (16, 15), ...}: bits of an element, and its number, in which safetensors sorts. */
+static PyObject *dtypes(PyObject *module, PyObject *unused)
+{
+    PyObject *const result = PyDict_New();
+    int i;
+    (void)module;
+    (void)unused;
+    for (i = 1; result && i < LMC_DTYPE_COUNT; i++) {
+        PyObject *const value = Py_BuildValue("Ii", lmc_dtype_bits((enum lmc_dtype)i), i);
+        const int failed =
+            !value || PyDict_SetItemString(result, lmc_dtype_name((enum lmc_dtype)i), value) < 0;
+        Py_XDECREF(value);
+        if (failed) {
+            Py_DECREF(result);
+            return NULL;
+        }
+    }
+    return result;
+}
+
+/* (first bytes of a file) -> (base identity or b"", chain depth, level, format minor) */
+static PyObject *parse_header(PyObject *module, PyObject *args)
+{
+    lmc_snapshot_info info;
+    enum lmc_status status;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(args, "y*:parse_header", &data)) return NULL;
+    status = lmc_header_parse(data.buf, (size_t)data.len, &info);
+    PyBuffer_Release(&data);
+    if (status != LMC_OK)
+        return raise_status((module_state *)PyModule_GetState(module), status, NULL, NULL);
+    return Py_BuildValue("y#Iii", (const char *)info.base_identity,
+                         (Py_ssize_t)(info.has_base ? LMC_IDENTITY_SIZE : 0), info.chain_depth,
+                         (int)info.conformance_level, (int)info.format_minor);
+}
+
+/* (buffer, buffer) -> bool */
+static PyObject *overlaps(PyObject *module, PyObject *args)
+{
+    Py_buffer a, b;
+    int result;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*:overlaps", &a, &b)) return NULL;
+    result = is_overlap(a.buf, (size_t)a.len, b.buf, (size_t)b.len);
+    if (result && a.buf == b.buf && a.len == b.len) result = 2;
+    PyBuffer_Release(&a);
+    PyBuffer_Release(&b);
+    return PyLong_FromLong(result);
+}
+
+/* -> (version of lmc.h, of the format, instruction set in use) */
+static PyObject *versions(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return Py_BuildValue("sss", lmc_version(), "1.0", lmc_tier_name(lmc_tier_current()));
+}
+
+static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NULL},
+                                  {"dtypes", dtypes, METH_NOARGS, NULL},
+                                  {"parse_header", parse_header, METH_VARARGS, NULL},
+                                  {"overlaps", overlaps, METH_VARARGS, NULL},
+                                  {"versions", versions, METH_NOARGS, NULL},
+                                  {"from_dlpack", from_dlpack, METH_VARARGS, NULL},
+                                  {"tensor_encode", (PyCFunction)(void (*)(void))tensor_encode,
+                                   METH_VARARGS | METH_KEYWORDS, NULL},
+                                  {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
+                                   METH_VARARGS | METH_KEYWORDS, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *const type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type && PyModule_AddType(module, (PyTypeObject *)type) == 0) return (PyTypeObject *)type;
+    Py_XDECREF(type);
+    return NULL;
+}
+
+static int module_exec(PyObject *module)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    state->memory_type = add_type(module, &memory_spec);
+    state->base_type = add_type(module, &base_spec);
+    state->reader_type = add_type(module, &reader_spec);
+    state->writer_type = add_type(module, &writer_spec);
+    state->quantizer_type = add_type(module, &quantizer_spec);
+    return state->memory_type && state->base_type && state->reader_type && state->writer_type &&
+                   state->quantizer_type
+               ? 0
+               : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    if (!state) return 0;
+    Py_VISIT(state->make_error);
+    Py_VISIT(state->memory_type);
+    Py_VISIT(state->base_type);
+    Py_VISIT(state->reader_type);
+    Py_VISIT(state->writer_type);
+    Py_VISIT(state->quantizer_type);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    if (!state) return 0;
+    Py_CLEAR(state->make_error);
+    Py_CLEAR(state->memory_type);
+    Py_CLEAR(state->base_type);
+    Py_CLEAR(state->reader_type);
+    Py_CLEAR(state->writer_type);
+    Py_CLEAR(state->quantizer_type);
+    return 0;
+}
+
+static void module_free(void *module) { (void)module_clear((PyObject *)module); }
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)module_exec},
+#ifdef Py_GIL_DISABLED
+                                   {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+                                   {0, NULL}};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_lmc",       NULL,
+                                        sizeof(module_state),  functions,    slots,
+                                        module_traverse,       module_clear, module_free};
+
+PyMODINIT_FUNC PyInit__lmc(void) { return PyModuleDef_Init(&definition); }

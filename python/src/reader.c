@@ -1,0 +1,602 @@
+/* reader.c - Reader: random access to an LMC file
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+struct reader_object {
+    PyObject_HEAD lmc_reader *reader; /* NULL: closed */
+    file_source source;
+    lmc_source callbacks;
+    lmc_base own_base; /* what it is coded against */
+    PyObject *base;    /* that one's object, or NULL */
+    PyObject *where;   /* its name in messages */
+    thread_pool pool;
+    object_lock lock;
+    int depth;            /* how often the call at hand has locked it, less one */
+    volatile int is_base; /* of other readers or writers: its memory stays until they are gone */
+    int is_closed;
+};
+
+lmc_reader *reader_of(PyObject *reader)
+{
+    const reader_object *const r = (const reader_object *)reader;
+    return r->is_closed ? NULL : r->reader;
+}
+
+/* -- bases, chains of them -- */
+
+static int is_reader(module_state *state, PyObject *object)
+{
+    return object && PyObject_TypeCheck(object, state->reader_type);
+}
+
+int get_base(module_state *state, PyObject *object, lmc_base *base, int *has_base)
+{
+    *has_base = object != Py_None;
+    if (object == Py_None) return 0;
+    if (is_reader(state, object)) {
+        if (!reader_of(object)) {
+            PyErr_SetString(PyExc_ValueError, "the base is closed");
+            return -1;
+        }
+        *base = lmc_reader_base(reader_of(object));
+        return 0;
+    }
+    if (PyObject_TypeCheck(object, state->base_type)) {
+        *base = *base_of(object);
+        return 0;
+    }
+    PyErr_SetString(PyExc_TypeError, "base must be a Reader or a Base");
+    return -1;
+}
+
+/* From the newest to the oldest: a base is older than what uses it, so no two threads wait for each
+ * other. */
+int lock_chain(module_state *state, PyObject *object, call *c)
+{
+    reader_object *r = (reader_object *)object;
+    if (!is_reader(state, object)) return 0;
+    if (r->lock.owner == PyThread_get_thread_ident() && r->source.call == c) {
+        r->depth++; /* of two chains that the call uses */
+        return 0;
+    }
+    if (lock_acquire(&r->lock) < 0) return -1;
+    r->source.call = c;
+    if (lock_chain(state, r->base, c) == 0) return 0;
+    r->source.call = NULL;
+    lock_release(&r->lock);
+    return -1;
+}
+
+void unlock_chain(module_state *state, PyObject *object)
+{
+    reader_object *const r = (reader_object *)object;
+    if (!is_reader(state, object)) return;
+    if (r->depth > 0) {
+        r->depth--;
+        return;
+    }
+    unlock_chain(state, r->base);
+    r->source.call = NULL;
+    lock_release(&r->lock);
+}
+
+void mark_base(module_state *state, PyObject *object)
+{
+    if (is_reader(state, object)) ((reader_object *)object)->is_base = 1;
+}
+
+/* -- opening and closing -- */
+
+static int open_reader(reader_object *r, module_state *state, const lmc_limits *limits)
+{
+    lmc_reader_options options = LMC_DEFAULTS;
+    enum lmc_status status;
+    PyObject *result;
+    call c;
+    int has_base;
+    mark_base(state, r->base);
+    if (lock_chain(state, (PyObject *)r, &c) < 0) return -1;
+    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &has_base) < 0) {
+        unlock_chain(state, (PyObject *)r);
+        return -1;
+    }
+    options.limits = *limits;
+    options.parallel = pool_parallel(&r->pool);
+    options.base = has_base ? &r->own_base : NULL;
+    r->callbacks.read_at = source_read_at;
+    r->callbacks.user = &r->source;
+    r->callbacks.size = r->source.size;
+    call_begin(&c, NULL);
+    status = lmc_reader_open(&r->reader, &r->callbacks, &options);
+    result = call_end(&c, state, status, r->where, NULL);
+    unlock_chain(state, (PyObject *)r);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"source", "size",           "base",           "threads",
+                            "where",  "max_index_size", "max_total_size", NULL};
+    module_state *const state = state_of(type);
+    PyObject *object, *base = Py_None, *where = Py_None;
+    unsigned long long size = 0, max_index = 0, max_total = 0;
+    lmc_limits limits;
+    reader_object *r;
+    int n_threads = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KOiOKK:Reader", names, &object, &size, &base,
+                                     &n_threads, &where, &max_index, &max_total))
+        return NULL;
+    r = (reader_object *)PyType_GenericAlloc(type, 0);
+    if (!r) return NULL;
+    source_init(&r->source);
+    limits.max_index_size = max_index;
+    limits.max_total_size = max_total;
+    Py_INCREF(where);
+    r->where = where;
+    if (lock_init(&r->lock) < 0 || pool_init(&r->pool, n_threads) < 0 ||
+        source_open(&r->source, object, size) < 0)
+        goto fail;
+    if (base != Py_None) {
+        Py_INCREF(base);
+        r->base = base;
+    }
+    if (open_reader(r, state, &limits) < 0) goto fail;
+    return (PyObject *)r;
+fail:
+    r->source.fd = -1; /* still the caller's */
+    Py_DECREF(r);
+    return NULL;
+}
+
+static void free_reader(reader_object *r)
+{
+    lmc_reader_free(r->reader);
+    r->reader = NULL;
+    pool_free(&r->pool);
+    source_free(&r->source);
+}
+
+static int reader_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    reader_object *const r = (reader_object *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(r->base);
+    Py_VISIT(r->source.read);
+    return 0;
+}
+
+static int reader_clear(PyObject *self)
+{
+    (void)self; /* what a callable refers to is freed with the reader, not before */
+    return 0;
+}
+
+static void reader_dealloc(PyObject *self)
+{
+    reader_object *const r = (reader_object *)self;
+    PyTypeObject *const type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    free_reader(r);
+    Py_CLEAR(r->base);
+    Py_CLEAR(r->where);
+    lock_free(&r->lock);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyObject *reader_close(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    (void)unused;
+    if (lock_acquire(&r->lock) < 0) return NULL;
+    r->is_closed = 1;
+    if (!r->is_base) free_reader(r);
+    lock_release(&r->lock);
+    Py_RETURN_NONE;
+}
+
+/* -- what is in it; none of this uses the lock but for being open -- */
+
+/* Holds the lock for what reads the tables; NULL and an exception if it is closed. */
+static lmc_reader *begin_use(reader_object *r)
+{
+    if (lock_acquire(&r->lock) < 0) return NULL;
+    if (reader_of((PyObject *)r)) return r->reader;
+    lock_release(&r->lock);
+    PyErr_SetString(PyExc_ValueError, "the file is closed");
+    return NULL;
+}
+static PyObject *end_use(reader_object *r, PyObject *result)
+{
+    lock_release(&r->lock);
+    return result;
+}
+
+static PyObject *make_identity(const uint8_t identity[LMC_IDENTITY_SIZE])
+{
+    return PyBytes_FromStringAndSize((const char *)identity, LMC_IDENTITY_SIZE);
+}
+
+static PyObject *reader_info(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *const reader = begin_use(r);
+    lmc_snapshot_info info;
+    enum lmc_status status;
+    (void)unused;
+    if (!reader) return NULL;
+    status = lmc_reader_get_info(reader, &info);
+    if (status != LMC_OK)
+        return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
+    return end_use(
+        r, Py_BuildValue(
+               "nNNIii", (Py_ssize_t)info.n_files, make_identity(info.identity),
+               info.has_base ? make_identity(info.base_identity) : PyBytes_FromStringAndSize("", 0),
+               (unsigned)info.chain_depth, (int)info.conformance_level, (int)info.format_minor));
+}
+
+static PyObject *make_tensor(const lmc_tensor *t)
+{
+    static const char *const measures[] = {"", "update", "relative", "nmse"};
+    return Py_BuildValue(
+        "NsNKKNIsd", PyUnicode_DecodeUTF8(t->name, (Py_ssize_t)strlen(t->name), "surrogateescape"),
+        t->dtype, make_shape(t->shape, t->rank), (unsigned long long)t->offset,
+        (unsigned long long)t->size, make_identity(t->identity), t->loss.generation,
+        (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "", t->loss.error);
+}
+
+static PyObject *make_file(const lmc_file *f)
+{
+    PyObject *const tensors = PyTuple_New((Py_ssize_t)f->n_tensors);
+    PyObject *mode, *mtime;
+    size_t i;
+    if (!tensors) return NULL;
+    for (i = 0; i < f->n_tensors; i++) {
+        PyObject *const tensor = make_tensor(&f->tensors[i]);
+        if (!tensor || PyTuple_SetItem(tensors, (Py_ssize_t)i, tensor) < 0) {
+            Py_DECREF(tensors);
+            return NULL;
+        }
+    }
+    mode = f->has_mode ? PyLong_FromUnsignedLong(f->mode) : Py_BuildValue("");
+    mtime =
+        f->has_mtime ? Py_BuildValue("LI", (long long)f->mtime_s, f->mtime_ns) : Py_BuildValue("");
+    return Py_BuildValue(
+        "NiKNNINN", PyUnicode_DecodeUTF8(f->path, (Py_ssize_t)strlen(f->path), "surrogateescape"),
+        (int)f->kind, (unsigned long long)f->size, mode, mtime, f->crc, make_identity(f->identity),
+        tensors);
+}
+
+static PyObject *reader_file(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *reader;
+    const lmc_file *file;
+    Py_ssize_t number;
+    if (!PyArg_ParseTuple(args, "n:file", &number)) return NULL;
+    reader = begin_use(r);
+    if (!reader) return NULL;
+    file = number < 0 ? NULL : lmc_reader_get_file(reader, (size_t)number);
+    if (!file) {
+        PyErr_SetString(PyExc_IndexError, "no such file");
+        return end_use(r, NULL);
+    }
+    return end_use(r, make_file(file));
+}
+
+static PyObject *reader_file_path(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *reader;
+    const lmc_file *file;
+    Py_ssize_t number;
+    if (!PyArg_ParseTuple(args, "n:file_path", &number)) return NULL;
+    reader = begin_use(r);
+    if (!reader) return NULL;
+    file = number < 0 ? NULL : lmc_reader_get_file(reader, (size_t)number);
+    if (!file) {
+        PyErr_SetString(PyExc_IndexError, "no such file");
+        return end_use(r, NULL);
+    }
+    return end_use(
+        r, PyUnicode_DecodeUTF8(file->path, (Py_ssize_t)strlen(file->path), "surrogateescape"));
+}
+
+/* (name, path or None) -> (file number, tensor) */
+static PyObject *reader_find(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    const char *name, *path;
+    lmc_reader *reader;
+    const lmc_tensor *tensor;
+    size_t number;
+    enum lmc_status status;
+    if (!PyArg_ParseTuple(args, "sz:find", &name, &path)) return NULL;
+    reader = begin_use(r);
+    if (!reader) return NULL;
+    status = lmc_reader_find_tensor(reader, path, name, &number, &tensor);
+    if (status != LMC_OK) {
+        PyObject *const what = PyUnicode_FromFormat("tensor '%s'", name);
+        raise_status(state_of(Py_TYPE(self)), status, r->where, what);
+        Py_XDECREF(what);
+        return end_use(r, NULL);
+    }
+    return end_use(r, Py_BuildValue("nN", (Py_ssize_t)number, make_tensor(tensor)));
+}
+
+static PyObject *reader_metadata(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *const reader = begin_use(r);
+    PyObject *result;
+    const char *key;
+    const void *value;
+    size_t i, size;
+    (void)unused;
+    if (!reader) return NULL;
+    result = PyDict_New();
+    for (i = 0; result && lmc_reader_get_metadata(reader, i, &key, &value, &size) == LMC_OK; i++) {
+        PyObject *const name =
+            PyUnicode_DecodeUTF8(key, (Py_ssize_t)strlen(key), "surrogateescape");
+        PyObject *const bytes = PyBytes_FromStringAndSize((const char *)value, (Py_ssize_t)size);
+        if (!name || !bytes || PyDict_SetItem(result, name, bytes) < 0) Py_CLEAR(result);
+        Py_XDECREF(name);
+        Py_XDECREF(bytes);
+    }
+    return end_use(r, result);
+}
+
+static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    unsigned long long offset, size;
+    uint64_t encoded;
+    lmc_reader *reader;
+    Py_ssize_t number;
+    enum lmc_status status;
+    if (!PyArg_ParseTuple(args, "nKK:encoded_size", &number, &offset, &size)) return NULL;
+    reader = begin_use(r);
+    if (!reader) return NULL;
+    status = lmc_reader_encoded_size(reader, (size_t)number, offset, size, &encoded);
+    if (status != LMC_OK)
+        return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
+    return end_use(r, PyLong_FromUnsignedLongLong(encoded));
+}
+
+/* -> (first byte in the LMC file, bytes) of the blocks that hold a range */
+static PyObject *reader_encoded_range(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    unsigned long long offset, n_bytes;
+    uint64_t at, size;
+    lmc_reader *reader;
+    Py_ssize_t number;
+    enum lmc_status status;
+    if (!PyArg_ParseTuple(args, "nKK:encoded_range", &number, &offset, &n_bytes)) return NULL;
+    reader = begin_use(r);
+    if (!reader) return NULL;
+    status = lmc_reader_encoded_range(reader, (size_t)number, offset, n_bytes, &at, &size);
+    if (status != LMC_OK)
+        return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
+    return end_use(r, Py_BuildValue("KK", (unsigned long long)at, (unsigned long long)size));
+}
+
+/* -- reading -- */
+
+/* A box of a tensor: elements [start, start + count) of each dimension. */
+typedef struct box {
+    uint64_t shape[LMC_MAX_RANK], start[LMC_MAX_RANK], count[LMC_MAX_RANK];
+    unsigned rank;
+    uint64_t width;  /* bytes of an element */
+    uint64_t offset; /* of the tensor in its file */
+} box;
+
+/* What lies side by side: spans of the inner dimensions that are wanted whole, and one more. */
+typedef struct box_walk {
+    uint64_t step[LMC_MAX_RANK], index[LMC_MAX_RANK];
+    unsigned n_outer; /* dimensions that are walked */
+    uint64_t span;    /* bytes */
+    int is_end;
+} box_walk;
+
+static void begin_walk(box_walk *w, const box *b)
+{
+    uint64_t step = b->width;
+    unsigned i;
+    memset(w, 0, sizeof *w);
+    w->span = b->width;
+    for (i = b->rank; i-- > 0; step *= b->shape[i]) {
+        w->step[i] = step;
+        if (b->count[i] == 0) w->is_end = 1;
+    }
+    for (w->n_outer = b->rank; w->n_outer > 0; w->n_outer--) {
+        w->span *= b->count[w->n_outer - 1];
+        if (b->count[w->n_outer - 1] != b->shape[w->n_outer - 1]) {
+            w->n_outer--;
+            break;
+        }
+    }
+}
+
+static uint64_t walk_offset(const box_walk *w, const box *b)
+{
+    uint64_t offset = b->offset;
+    unsigned i;
+    for (i = 0; i < b->rank; i++) offset += (b->start[i] + w->index[i]) * w->step[i];
+    return offset;
+}
+
+static void walk_on(box_walk *w, const box *b)
+{
+    unsigned i;
+    for (i = w->n_outer; i-- > 0;) {
+        if (++w->index[i] < b->count[i]) return;
+        w->index[i] = 0;
+    }
+    w->is_end = 1;
+}
+
+/* Gaps below a block's size are read with what is around them: their block is decoded anyway. So
+ * are larger groups than this not: they would be memory. */
+#define MAX_GAP ((uint64_t)1 << 17)
+#define MAX_GROUP ((uint64_t)32 << 20)
+
+/* Spans to dst, one behind the other. Those that lie near each other are read at once. */
+static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b, uint8_t *dst)
+{
+    enum lmc_status status = LMC_OK;
+    uint8_t *group = NULL;
+    box_walk w;
+    for (begin_walk(&w, b); !w.is_end && status == LMC_OK;) {
+        const uint64_t start = walk_offset(&w, b);
+        box_walk ahead = w;
+        uint64_t end = start + w.span;
+        for (walk_on(&ahead, b); !ahead.is_end; walk_on(&ahead, b)) {
+            const uint64_t next = walk_offset(&ahead, b);
+            if (next - end >= MAX_GAP || next + w.span - start > MAX_GROUP) break;
+            end = next + w.span;
+        }
+        if (end == start + w.span) {
+            status = lmc_reader_read_file(reader, number, start, dst, (size_t)w.span);
+            dst += w.span;
+            walk_on(&w, b);
+            continue;
+        }
+        if (!group) group = (uint8_t *)malloc((size_t)MAX_GROUP);
+        if (!group) return LMC_ERR_MEMORY;
+        status = lmc_reader_read_file(reader, number, start, group, (size_t)(end - start));
+        for (; status == LMC_OK && !w.is_end && walk_offset(&w, b) < end; walk_on(&w, b)) {
+            memcpy(dst, group + (size_t)(walk_offset(&w, b) - start), (size_t)w.span);
+            dst += w.span;
+        }
+    }
+    free(group);
+    return status;
+}
+
+static PyObject *read_locked(reader_object *r, Py_ssize_t number, const box *b, void *dst,
+                             PyObject *what)
+{
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    enum lmc_status status;
+    PyObject *result;
+    call c;
+    if (lock_chain(state, (PyObject *)r, &c) < 0) return NULL;
+    if (!reader_of((PyObject *)r)) {
+        unlock_chain(state, (PyObject *)r);
+        PyErr_SetString(PyExc_ValueError, "the file is closed");
+        return NULL;
+    }
+    call_begin(&c, NULL);
+    status = number < 0 ? LMC_ERR_ARGUMENT : read_box(r->reader, (size_t)number, b, (uint8_t *)dst);
+    result = call_end(&c, state, status, r->where, what);
+    unlock_chain(state, (PyObject *)r);
+    return result;
+}
+
+/* (file number, offset, out, what): out.nbytes bytes of a file. */
+static PyObject *reader_read(PyObject *self, PyObject *args)
+{
+    unsigned long long offset;
+    Py_ssize_t number;
+    Py_buffer out;
+    PyObject *what, *result;
+    box b;
+    if (!PyArg_ParseTuple(args, "nKw*O:read", &number, &offset, &out, &what)) return NULL;
+    memset(&b, 0, sizeof b);
+    b.rank = 1;
+    b.width = 1;
+    b.offset = offset;
+    b.shape[0] = b.count[0] = (uint64_t)out.len;
+    result = read_locked((reader_object *)self, number, &b, out.buf, what);
+    PyBuffer_Release(&out);
+    return result;
+}
+
+/* The box lies in the shape, fills out exactly, and nothing overflows. */
+static int check_box(const box *b, unsigned start_rank, unsigned count_rank, Py_ssize_t out_size)
+{
+    uint64_t n = b->width, all = b->width;
+    unsigned i;
+    int is_right =
+        start_rank == b->rank && count_rank == b->rank && b->width >= 1 && b->width <= 16;
+    for (i = 0; i < b->rank && is_right; i++) {
+        is_right = b->count[i] <= b->shape[i] && b->start[i] <= b->shape[i] - b->count[i] &&
+                   (b->shape[i] == 0 || all <= (uint64_t)INT64_MAX / b->shape[i]);
+        all *= b->shape[i] ? b->shape[i] : 1;
+        n *= b->count[i];
+    }
+    if (is_right && n == (uint64_t)out_size && b->offset <= (uint64_t)INT64_MAX) return 0;
+    PyErr_SetString(PyExc_ValueError, "no such part of the tensor, or out has not its size");
+    return -1;
+}
+
+/* (file number, offset of the tensor, width, shape, start, count, out, what) */
+static PyObject *reader_read_box(PyObject *self, PyObject *args)
+{
+    unsigned long long offset, width;
+    PyObject *shape, *start, *count, *what, *result = NULL;
+    unsigned start_rank, count_rank;
+    Py_ssize_t number;
+    Py_buffer out;
+    box b;
+    if (!PyArg_ParseTuple(args, "nKKOOOw*O:read_box", &number, &offset, &width, &shape, &start,
+                          &count, &out, &what))
+        return NULL;
+    memset(&b, 0, sizeof b);
+    b.offset = offset;
+    b.width = width;
+    if (parse_shape(shape, b.shape, &b.rank) == 0 &&
+        parse_shape(start, b.start, &start_rank) == 0 &&
+        parse_shape(count, b.count, &count_rank) == 0 &&
+        check_box(&b, start_rank, count_rank, out.len) == 0)
+        result = read_locked((reader_object *)self, number, &b, out.buf, what);
+    PyBuffer_Release(&out);
+    return result;
+}
+
+/* (file number, tensor number or -1) -> 32 bytes */
+static PyObject *reader_content_hash(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    module_state *const state = state_of(Py_TYPE(self));
+    enum lmc_status status = LMC_ERR_ARGUMENT;
+    const lmc_file *file;
+    Py_ssize_t number, tensor;
+    uint8_t hash[32];
+    PyObject *result;
+    call c;
+    if (!PyArg_ParseTuple(args, "nn:content_hash", &number, &tensor)) return NULL;
+    if (lock_chain(state, self, &c) < 0) return NULL;
+    call_begin(&c, NULL);
+    file = number < 0 ? NULL : lmc_reader_get_file(reader_of(self), (size_t)number);
+    if (file && (tensor < 0 || (size_t)tensor < file->n_tensors))
+        status = lmc_reader_read_content_hash(r->reader, (size_t)number,
+                                              tensor < 0 ? NULL : &file->tensors[tensor], hash);
+    result = call_end(&c, state, status, r->where, NULL);
+    unlock_chain(state, self);
+    if (!result) return NULL;
+    Py_DECREF(result);
+    return PyBytes_FromStringAndSize((const char *)hash, 32);
+}
+
+static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
+                                       {"info", reader_info, METH_NOARGS, NULL},
+                                       {"file", reader_file, METH_VARARGS, NULL},
+                                       {"find", reader_find, METH_VARARGS, NULL},
+                                       {"metadata", reader_metadata, METH_NOARGS, NULL},
+                                       {"encoded_size", reader_encoded_size, METH_VARARGS, NULL},
+                                       {"encoded_range", reader_encoded_range, METH_VARARGS, NULL},
+                                       {"file_path", reader_file_path, METH_VARARGS, NULL},
+                                       {"content_hash", reader_content_hash, METH_VARARGS, NULL},
+                                       {"read", reader_read, METH_VARARGS, NULL},
+                                       {"read_box", reader_read_box, METH_VARARGS, NULL},
+                                       {NULL, NULL, 0, NULL}};
+static PyType_Slot reader_slots[] = {
+    {Py_tp_new, (void *)reader_new},           {Py_tp_dealloc, (void *)reader_dealloc},
+    {Py_tp_traverse, (void *)reader_traverse}, {Py_tp_clear, (void *)reader_clear},
+    {Py_tp_methods, reader_methods},           {0, NULL}};
+PyType_Spec reader_spec = {"lmc_codec._lmc.Reader", sizeof(reader_object), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, reader_slots};

@@ -1,0 +1,220 @@
+/* tensor.c - arguments that describe tensors; tensors without a header
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+enum lmc_dtype parse_dtype(const char *name)
+{
+    const enum lmc_dtype dtype = lmc_dtype_find(name);
+    if (dtype == LMC_AUTO && strcmp(name, "AUTO") != 0)
+        PyErr_Format(PyExc_ValueError, "no dtype is called '%s'", name);
+    return dtype;
+}
+
+int parse_shape(PyObject *object, uint64_t shape[LMC_MAX_RANK], unsigned *rank)
+{
+    PyObject *const tuple = PySequence_Tuple(object);
+    Py_ssize_t i, n;
+    if (!tuple) return -1;
+    n = PyTuple_Size(tuple);
+    if (n > LMC_MAX_RANK) PyErr_SetString(PyExc_ValueError, "more than 32 dimensions");
+    for (i = 0; i < n && !PyErr_Occurred(); i++)
+        shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+    *rank = (unsigned)n;
+    Py_DECREF(tuple);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *make_shape(const uint64_t *shape, unsigned rank)
+{
+    PyObject *const tuple = PyTuple_New((Py_ssize_t)rank);
+    unsigned i;
+    for (i = 0; tuple && i < rank; i++) {
+        PyObject *const n = PyLong_FromUnsignedLongLong(shape[i]);
+        if (!n || PyTuple_SetItem(tuple, (Py_ssize_t)i, n) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+static const char *get_text(PyObject *object)
+{
+    Py_ssize_t size;
+    const char *const text = PyUnicode_AsUTF8AndSize(object, &size);
+    if (text && strlen(text) != (size_t)size) {
+        PyErr_SetString(PyExc_ValueError, "a name with a NUL in it");
+        return NULL;
+    }
+    return text;
+}
+
+int parse_tensor(PyObject *tuple, lmc_tensor *tensor, uint64_t shape[LMC_MAX_RANK])
+{
+    tensor->name = get_text(PyTuple_GetItem(tuple, 0));
+    tensor->dtype = tensor->name ? get_text(PyTuple_GetItem(tuple, 1)) : NULL;
+    if (!tensor->dtype) return -1;
+    tensor->shape = shape;
+    return parse_shape(PyTuple_GetItem(tuple, 2), shape, &tensor->rank);
+}
+
+int check_tensor_size(const char *name, const char *dtype, const uint64_t *shape, unsigned rank,
+                      uint64_t size)
+{
+    const enum lmc_dtype number = lmc_dtype_find(dtype);
+    const uint64_t bits = lmc_dtype_bits(number);
+    uint64_t n = 1;
+    unsigned i;
+    int is_empty = 0;
+    if (number == LMC_AUTO) return 0;
+    for (i = 0; i < rank; i++) is_empty |= shape[i] == 0;
+    for (i = 0; i < rank && !is_empty; i++) {
+        if (shape[i] > ((uint64_t)1 << 56) / n) break;
+        n *= shape[i];
+    }
+    if (is_empty) n = 0;
+    else if (i < rank || n * bits % 8 != 0) n = UINT64_MAX / bits;
+    if (n * bits / 8 == size) return 0;
+    PyErr_Format(PyExc_ValueError, "tensor '%s': %llu bytes are not what its shape and %s make",
+                 name, (unsigned long long)size, dtype);
+    return -1;
+}
+
+int is_overlap(const void *a, size_t a_size, const void *b, size_t b_size)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_size && b_size && x < y + b_size && y < x + a_size;
+}
+
+/* -- tensors without a header (layer 2 of lmc.h) -- */
+
+typedef struct coding {
+    lmc_tensor_options options;
+    thread_pool pool;
+    Py_buffer data, out, base;
+} coding;
+
+static void end_coding(coding *x)
+{
+    if (x->data.obj) PyBuffer_Release(&x->data);
+    if (x->out.obj) PyBuffer_Release(&x->out);
+    if (x->base.obj) PyBuffer_Release(&x->base);
+    pool_free(&x->pool);
+}
+
+static int begin_coding(coding *x, PyObject *data, const char *dtype, PyObject *base, PyObject *out,
+                        int level, int n_threads, int log2_block)
+{
+    x->options.dtype = parse_dtype(dtype);
+    if (PyErr_Occurred() || pool_init(&x->pool, n_threads) < 0) return -1;
+    if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE || log2_block < 0 || log2_block > 22) {
+        PyErr_SetString(PyExc_ValueError, "no such level or size of blocks");
+        return -1;
+    }
+    x->options.level = (enum lmc_level)level;
+    x->options.log2_block = (unsigned)log2_block;
+    x->options.parallel = pool_parallel(&x->pool);
+    if (PyObject_GetBuffer(data, &x->data, PyBUF_SIMPLE) < 0 ||
+        (out != Py_None && PyObject_GetBuffer(out, &x->out, PyBUF_WRITABLE) < 0) ||
+        (base != Py_None && PyObject_GetBuffer(base, &x->base, PyBUF_SIMPLE) < 0))
+        return -1;
+    if (x->base.obj) {
+        x->options.prediction = x->base.buf;
+        x->options.prediction_size = (uint64_t)x->base.len;
+    }
+    if (!is_overlap(x->data.buf, (size_t)x->data.len, x->out.buf, (size_t)x->out.len)) return 0;
+    PyErr_SetString(PyExc_ValueError, "out overlaps the input");
+    return -1;
+}
+
+/* (data, dtype, base, out, level, threads, log2_block) -> bytearray; or the number of bytes, with
+ * out */
+PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data", "dtype", "base", "out", "level", "threads", "log2_block", NULL};
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    PyObject *data, *base = Py_None, *out = Py_None, *bytes = NULL, *result = NULL;
+    int level = 0, n_threads = 1, log2_block = 0;
+    const char *dtype;
+    uint64_t bound;
+    size_t size = 0;
+    coding x;
+    call c;
+    memset(&x, 0, sizeof x);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os|OOiii:tensor_encode", names, &data, &dtype,
+                                     &base, &out, &level, &n_threads, &log2_block))
+        return NULL;
+    if (begin_coding(&x, data, dtype, base, out, level, n_threads, log2_block) < 0) goto end;
+    if (is_overlap(x.base.buf, (size_t)x.base.len, x.out.buf, (size_t)x.out.len)) {
+        PyErr_SetString(PyExc_ValueError, "out overlaps the base");
+        goto end;
+    }
+    bound = lmc_tensor_bound((uint64_t)x.data.len, &x.options);
+    if (bound > (uint64_t)PY_SSIZE_T_MAX) {
+        raise_status(state, LMC_ERR_ARGUMENT, NULL, NULL);
+        goto end;
+    }
+    if (out == Py_None) bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bound);
+    if (out == Py_None && !bytes) goto end;
+    call_begin(&c, NULL);
+    {
+        const enum lmc_status status =
+            lmc_tensor_encode(bytes ? PyByteArray_AsString(bytes) : x.out.buf,
+                              bytes ? (size_t)bound : (size_t)x.out.len, &size, x.data.buf,
+                              (size_t)x.data.len, &x.options, NULL, 0);
+        result = call_end(&c, state, status, NULL, NULL);
+    }
+    if (result && bytes) {
+        Py_DECREF(result);
+        result = PyByteArray_Resize(bytes, (Py_ssize_t)size) < 0 ? NULL : bytes;
+        if (result) bytes = NULL;
+    } else if (result) {
+        Py_DECREF(result);
+        result = PyLong_FromSize_t(size);
+    }
+end:
+    Py_XDECREF(bytes);
+    end_coding(&x);
+    return result;
+}
+
+/* (data, out, dtype, base, offset, total_size, threads, log2_block): out gets its size of bytes of
+ * the tensor from offset on. A whole tensor may be decoded over its base. */
+PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"data",       "out",     "dtype",      "base", "offset",
+                            "total_size", "threads", "log2_block", NULL};
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    PyObject *data, *out, *base = Py_None, *result = NULL;
+    int n_threads = 1, log2_block = 0;
+    long long offset = 0, total = -1;
+    const char *dtype;
+    coding x;
+    call c;
+    memset(&x, 0, sizeof x);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOs|OLLii:tensor_decode", names, &data, &out,
+                                     &dtype, &base, &offset, &total, &n_threads, &log2_block))
+        return NULL;
+    if (begin_coding(&x, data, dtype, base, out, 0, n_threads, log2_block) < 0) goto end;
+    if (!x.out.obj || offset < 0) {
+        PyErr_SetString(PyExc_ValueError, "out is missing, or offset is below zero");
+        goto end;
+    }
+    if (total < 0) total = x.out.len;
+    if (is_overlap(x.base.buf, (size_t)x.base.len, x.out.buf, (size_t)x.out.len) &&
+        (x.base.buf != x.out.buf || offset != 0 || total != x.out.len)) {
+        PyErr_SetString(PyExc_ValueError, "out is a part of the base, not all of it");
+        goto end;
+    }
+    call_begin(&c, NULL);
+    {
+        const enum lmc_status status =
+            lmc_tensor_decode(x.out.buf, (uint64_t)offset, (size_t)x.out.len, x.data.buf,
+                              (size_t)x.data.len, (uint64_t)total, &x.options, NULL, 0);
+        result = call_end(&c, state, status, NULL, NULL);
+    }
+end:
+    end_coding(&x);
+    return result;
+}

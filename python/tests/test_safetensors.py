@@ -1,0 +1,226 @@
+"""lmc_codec.torch and lmc_codec.numpy beside safetensors: the same calls, the same results."""
+
+import inspect
+import os
+
+import lmc_codec
+import lmc_codec.numpy
+import lmc_codec.torch
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+from conftest import same
+
+
+@pytest.fixture
+def tensors():
+    torch.manual_seed(1)
+    return {
+        "model.embed.weight": torch.randn(300, 70).to(torch.bfloat16),
+        "a": torch.randn(2, 3, 4),
+        "s": torch.tensor(3.0),
+        "e": torch.zeros(0, 3, dtype=torch.int8),
+        "f8": torch.randn(64).to(torch.float8_e4m3fn),
+        "f4": torch.zeros(4, 6, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+        "c": torch.zeros(3, dtype=torch.complex64),
+        "b": torch.ones(3, dtype=torch.bool),
+        'ü"\\\n': torch.arange(5),
+    }
+
+
+def equal(a, b):
+    if isinstance(a, np.ndarray):
+        return same(a, b)
+    if not isinstance(a, torch.Tensor):
+        return a == b
+    raw = [x.contiguous().reshape(-1).view(torch.uint8) if x.numel() else x for x in (a, b)]
+    return a.dtype == b.dtype and a.shape == b.shape and a.device == b.device and torch.equal(*raw)
+
+
+def both(tmp_path, tensors, metadata=None):
+    """Paths of the two files of these tensors: safetensors, LMC."""
+    paths = tmp_path / "m.safetensors", tmp_path / "m.lmc"
+    safetensors.torch.save_file(tensors, paths[0], metadata)
+    lmc_codec.torch.save_file(tensors, paths[1], metadata)
+    return paths
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy"])
+def test_signatures(name):
+    """Every function of safetensors is there, and takes what it takes; what is new is by keyword only."""
+    import importlib
+
+    theirs, ours = importlib.import_module(f"safetensors.{name}"), importlib.import_module(f"lmc_codec.{name}")
+    for function in ("save", "load", "save_file", "load_file") + (("save_model", "load_model") if name == "torch" else ()):
+        want = inspect.signature(getattr(theirs, function)).parameters
+        have = inspect.signature(getattr(ours, function)).parameters
+        assert list(have)[: len([p for p in want.values() if p.kind is not p.KEYWORD_ONLY])] == [
+            p.name for p in want.values() if p.kind is not p.KEYWORD_ONLY
+        ]
+        for p in want.values():
+            assert p.default == have[p.name].default, (function, p)
+        assert all(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for n, p in have.items() if n not in want)
+    methods = {m for m in dir(safetensors.safe_open) if not m.startswith("_")}
+    assert methods <= set(dir(lmc_codec.safe_open))
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt", "ü": '"'}])
+def test_safe_open(tmp_path, tensors, metadata):
+    a, b = both(tmp_path, tensors, metadata)
+    with safetensors.safe_open(a, "pt") as x, lmc_codec.safe_open(b, "pt") as y:
+        assert x.keys() == y.keys() and x.offset_keys() == y.offset_keys() and x.metadata() == y.metadata()
+        assert list(x.get_tensors()) == list(y.get_tensors())
+        for name in x.keys():
+            assert equal(x.get_tensor(name), y.get_tensor(name))
+            s, t = x.get_slice(name), y.get_slice(name)
+            assert s.get_shape() == t.get_shape() and s.get_dtype() == t.get_dtype()
+    with pytest.raises(lmc_codec.LMCError, match="File is closed"):
+        y.keys()
+
+
+INDICES = [
+    "0", "-1", "slice(0, 1)", "(slice(None), 1)", "(..., 1)", "slice(None, None, 2)", "(0, 1, 2)", "(0, 1, 2, 3)", "5", "[0, 1]",
+    "(slice(None), slice(None), slice(1, 3))", "()", "...", "(0, ..., 1)", "(slice(0, 0),)", "-3", "(slice(None), -1)", "None",
+    "1.5", "'x'", "slice(None, None, -1)", "(slice(None), slice(0, 3, 2), slice(1, None, 3))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", ["pt", "np"])
+@pytest.mark.parametrize("index", INDICES)
+def test_slices(tmp_path, framework, index):
+    """Where safetensors gives a result, the same; where it refuses, an error. (Negative and too large bounds of slices,
+    which it refuses, are taken as numpy takes them.)"""
+    a, b = both(tmp_path, {"a": torch.randn(2, 3, 4)})
+    index = eval(index)
+    x, y = safetensors.safe_open(a, framework).get_slice("a"), lmc_codec.safe_open(b, framework).get_slice("a")
+    try:
+        want = x[index]
+    except Exception:
+        if index not in (None, [0, 1], (..., 1), (0, ..., 1), -3):  # of which some frameworks take some
+            with pytest.raises((lmc_codec.LMCError, IndexError, TypeError, ValueError)):
+                y[index]
+    else:
+        assert equal(np.asarray(y[index]) if framework == "np" else y[index], want)
+
+
+def test_files(tmp_path, tensors):
+    a, b = both(tmp_path, tensors, {"format": "pt"})
+    x, y = safetensors.torch.load_file(a), lmc_codec.torch.load_file(b)
+    assert list(x) == list(y) and all(equal(x[name], y[name]) for name in x)
+    y = lmc_codec.torch.load_file(str(b), device="cpu")
+    assert all(equal(x[name], y[name]) for name in x)
+    data = lmc_codec.torch.save(tensors, {"format": "pt"})
+    assert type(data) is bytes and data == b.read_bytes()
+    assert all(equal(x[name], t) for name, t in lmc_codec.torch.load(data).items())
+    assert os.path.getsize(b) < os.path.getsize(a)
+
+
+def test_numpy(tmp_path):
+    arrays = {
+        "a": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
+        "bf16": np.arange(9).astype(ml_dtypes.bfloat16),
+        "big": np.arange(5, dtype=">i4"),
+        "s": np.array(2.5),
+    }
+    safetensors.numpy.save_file(arrays, tmp_path / "a", {"k": "v"})
+    lmc_codec.numpy.save_file(arrays, tmp_path / "b", {"k": "v"})
+    x, y = safetensors.numpy.load_file(tmp_path / "a"), lmc_codec.numpy.load_file(tmp_path / "b")
+    assert list(x) == list(y) and all(same(x[name], y[name]) for name in x)
+    y = lmc_codec.numpy.load(lmc_codec.numpy.save(arrays))
+    assert all(same(x[name], y[name]) for name in x)
+    with pytest.raises(ValueError):  # of which safetensors writes the bytes in another order
+        lmc_codec.numpy.save_file({"a": arrays["a"].T}, tmp_path / "c")
+
+
+def test_refusals(tmp_path):
+    """The same kinds of errors."""
+    t = torch.zeros(3, 4)
+    path = tmp_path / "x"
+    for wrong in (
+        {"a": t.T},
+        {"a": 1},
+        [t],
+        {"a": t.to_sparse()},
+        {"a": t, "b": t},
+        {"a": t, "b": t[1]},
+        {"a": t[0], "b": t.reshape(-1)[2:8]},
+    ):
+        with pytest.raises(Exception) as theirs:
+            safetensors.torch.save_file(wrong, path)
+        with pytest.raises(theirs.type) as ours:
+            lmc_codec.torch.save_file(wrong, path)
+        assert str(ours.value)[:30].strip() == " ".join(str(theirs.value).split())[:30].strip()
+    for wrong in ({"a": 1}, {1: "a"}):
+        with pytest.raises(TypeError):
+            safetensors.torch.save_file({"a": t}, path, wrong)
+        with pytest.raises(TypeError):
+            lmc_codec.torch.save_file({"a": t}, path, wrong)
+    lmc_codec.torch.save_file({"a": t[0], "b": t[1]}, path)  # parts that do not overlap
+    for function in (lambda f: f.get_tensor("zz"), lambda f: f.get_slice("zz")):
+        with pytest.raises(lmc_codec.LMCError):
+            function(lmc_codec.safe_open(path, "pt"))
+    with pytest.raises(lmc_codec.LMCError, match="framework xx is invalid"):
+        lmc_codec.safe_open(path, "xx")
+    with pytest.raises(lmc_codec.LMCError, match="device xx is invalid"):
+        lmc_codec.safe_open(path, "pt", device="xx")
+    with pytest.raises(FileNotFoundError):
+        lmc_codec.safe_open(tmp_path / "nothing", "pt")
+    with pytest.raises(lmc_codec.LMCError):
+        lmc_codec.torch.load(b"abc")
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 4)
+        self.b = torch.nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+        self.norm = torch.nn.BatchNorm1d(4)
+
+
+def test_models(tmp_path):
+    model, other = Tied(), Tied()
+    safetensors.torch.save_model(model, tmp_path / "a")
+    lmc_codec.torch.save_model(model, tmp_path / "b")
+    x = safetensors.safe_open(tmp_path / "a", "pt")
+    y = lmc_codec.safe_open(tmp_path / "b", "pt")
+    assert x.keys() == y.keys() and x.metadata() == y.metadata()
+    assert lmc_codec.torch.load_model(other, tmp_path / "b") == safetensors.torch.load_model(Tied(), tmp_path / "a")
+    assert all(equal(t, other.state_dict()[name]) for name, t in model.state_dict().items())
+    with pytest.raises(RuntimeError) as theirs:
+        safetensors.torch.load_model(torch.nn.Linear(3, 3), tmp_path / "a")
+    with pytest.raises(RuntimeError) as ours:
+        lmc_codec.torch.load_model(torch.nn.Linear(3, 3), tmp_path / "b")
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_delta(tmp_path, tensors):
+    lmc_codec.torch.save_file(tensors, tmp_path / "0.lmc")
+    new = {name: t.clone() for name, t in tensors.items()}
+    new["a"][0, 0, 0] += 1
+    lmc_codec.torch.save_file(new, tmp_path / "1.lmc", base=tmp_path / "0.lmc")
+    back = lmc_codec.torch.load_file(tmp_path / "1.lmc", base=tensors)
+    assert all(equal(new[name], t) for name, t in back.items())
+    with lmc_codec.safe_open(tmp_path / "1.lmc", "pt", base=tmp_path / "0.lmc") as f:
+        assert equal(f.get_slice("a")[0], new["a"][0])
+
+
+def test_progress(tmp_path, tensors):
+    seen = []
+    lmc_codec.torch.save_file(tensors, tmp_path / "x", progress=seen.append)
+    assert seen and seen == sorted(seen)
+    seen.clear()
+    lmc_codec.torch.load_file(tmp_path / "x", progress=seen.append)
+    assert len(seen) == len(tensors) and seen[-1] == sum(t.numel() * t.element_size() for t in tensors.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu(tmp_path, tensors):
+    on_gpu = {name: t.cuda() for name, t in tensors.items()}
+    lmc_codec.torch.save_file(on_gpu, tmp_path / "x")
+    back = lmc_codec.torch.load_file(tmp_path / "x", "cuda")
+    assert all(t.is_cuda and equal(t.cpu(), tensors[name]) for name, t in back.items())
