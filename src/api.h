@@ -619,6 +619,12 @@ typedef struct lmc_writer_options {
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
+    /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
+     * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
+     * those that are alike should come one after another. The file's header tells. With a base
+     * those that the base has are written by themselves, as long as the snapshot may be restored
+     * over it (lmc_reader_can_restore_in_place). */
+    int group_files;
 } lmc_writer_options;
 
 /* Memory:
@@ -631,6 +637,7 @@ typedef struct lmc_writer_options {
  *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
  *                    safetensors writes there
  *   in flight        12 bytes for each tensor that begins in a block
+ *   with group_files the small files that wait, up to 4 MiB and a block
  *
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never

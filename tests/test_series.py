@@ -20,7 +20,7 @@ import unittest
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from test_command import LMC, LONG, MB, Case, bf16, f32, floats, main, safetensors  # noqa: E402
+from test_command import LMC, LONG, MB, Case, bf16, f32, floats, main, moved, safetensors  # noqa: E402
 
 KILLS = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--kills=")), 40)
 
@@ -812,8 +812,8 @@ class Together(SeriesCase):
         self.chain(1, 300)
         fd = self.lock(0)
         for n in (1, 2, 3):
-            self.put("a%d.safetensors" % n, model(bf16(300, 10 + n), n))
-            self.want["a%d" % n] = model(bf16(300, 10 + n), n)
+            self.want["a%d" % n] = model(moved(bf16(300, 3), 2, 0.05, n), n)
+            self.put("a%d.safetensors" % n, self.want["a%d" % n])
         adds = [self.start("add", "a%d.safetensors" % n) for n in (1, 2, 3)]
         for p in adds:
             self.wait_for(p, b"another lmc changes the series; waiting")

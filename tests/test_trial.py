@@ -320,7 +320,7 @@ class Links(Case):
         os.link(self.path("hub/m/blobs/1"), self.path("hub/m/blobs/3"))
         self.lmc("hub")
         listing = self.listing("hub.lmc")
-        self.assertEqual([f["path"] for f in listing["files"] if f["kind"] == "file"], ["m/blobs/1", "m/blobs/2", "m/blobs/3"])
+        self.assertEqual(sorted(f["path"] for f in listing["files"] if f["kind"] == "file"), ["m/blobs/1", "m/blobs/2", "m/blobs/3"])
         self.assertEqual(sum(l["type"] == "symbolic" for l in listing["links"]), 9)
         self.assertIn(b"m/latest -> snapshots/a\n", self.lmc("-l", "hub.lmc").stdout)
         self.lmc("-t", "hub.lmc")
@@ -582,6 +582,102 @@ class Completions(Case):
         self.assertEqual(self.complete("lmc", "--dtype", "BF"), ["BF16"])
         self.assertEqual(self.complete("lmc", "help", "sal"), ["salvage"])
         self.assertIn("d.lmc", self.complete("lmc", "-d", "d"))
+
+
+class Small(Case):
+    """Many small files and tensors; tensors whose names got another prefix; bases that are of no use."""
+
+    def small_files(self, name, n=300):
+        text = b" ".join(b"%d lines of text" % (i * 7919 % 10007) for i in range(30000))
+        for i in range(n):
+            self.write("%s/sub-%d/%03d.%s" % (name, i % 3, i, ("txt", "json")[i % 2]), text[i * 911:][:1024])
+        return b"".join(data for _, data in sorted(self.snapshot(name).items()) if data)
+
+    def test_small_files_take_their_content(self):
+        """300 files of 1 KB: no more than their bytes at the level of one file, plus 120 bytes each."""
+        one = self.small_files("many")
+        os.makedirs(self.path("many/empty/directory"))
+        self.write("many/nothing", b"")
+        self.write("many/model.st", safetensors([("w", "BF16", [300, 100], bf16(30000))]))
+        want = self.snapshot("many")
+        self.lmc("many")
+        self.write("one", one)
+        self.lmc("one")
+        self.lmc("-o", "model.lmc", "many/model.st")
+        size = sum(os.path.getsize(self.path(f)) for f in ("one.lmc", "model.lmc"))
+        self.assertLess(os.path.getsize(self.path("many.lmc")), size + 120 * 304)
+        self.restores("many.lmc", want)
+        self.assertEqual(sorted(f["path"] for f in self.listing("many.lmc")["files"] if "/0" in f["path"])[:1], ["sub-0/000.txt"])
+        self.lmc("-d", "many.lmc", "sub-1/004.txt", "-o", "part")
+        self.assertEqual(self.snapshot("part"), {k: v for k, v in want.items() if k in ("sub-1", "sub-1/004.txt")} if os.path.isdir(self.path("part"))
+                         else want["sub-1/004.txt"])
+        self.lmc("salvage", "many.lmc", "-o", "saved", says="is whole")
+        self.assertTrue({k: v for k, v in self.snapshot("saved/whole").items() if v} == {k: v for k, v in want.items() if v})
+
+    def test_deltas_of_small_files(self):
+        """Files that stay where they are can be overwritten in place; once one grew, all share blocks, and are found by path as before."""
+        self.small_files("old", 40)
+        shutil.copytree(self.path("old"), self.path("new"))
+        self.write("new/sub-1/010.txt", b"x" + self.read("old/sub-1/010.txt")[1:])
+        self.lmc("--base", "old", "new")
+        shutil.copytree(self.path("old"), self.path("live"))
+        before = os.stat(self.path("live/sub-1/010.txt")).st_ino
+        self.lmc("apply", "new.lmc", "live")
+        self.assertEqual(os.stat(self.path("live/sub-1/010.txt")).st_ino, before)  # in place
+        self.assertEqual(self.snapshot("live"), self.snapshot("new"))
+        self.write("new/sub-1/004.txt", self.read("new/sub-1/004.txt") + b"more")
+        self.lmc("-f", "--base", "old", "new")
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 250)
+        self.restores("new.lmc", self.snapshot("new"), "--base", "old")
+        self.lmc("apply", "new.lmc", "old")
+        self.assertEqual(self.snapshot("old"), self.snapshot("new"))
+        self.lmc("rebase", "--base", "live", "--onto", "none", "new.lmc", "-o", "wrong.lmc", code=4)
+
+    def test_small_tensors_are_no_larger_than_bytes(self):
+        tensors = []
+        for i in range(60):
+            tensors.append(("layers.%d.a.weight" % i, "BF16", [8, 512], moved(bf16(4096, i), 2, 0.01, i)))
+            tensors.append(("layers.%d.b.weight" % i, "BF16", [512, 8], bytes(2 * 4096) if i % 3 else bf16(4096, 100 + i)))
+        self.write("lora.st", safetensors(tensors))
+        self.lmc("lora.st")
+        self.lmc("-o", "opaque.lmc", "--opaque", "lora.st")
+        self.assertLess(os.path.getsize(self.path("lora.st.lmc")), os.path.getsize(self.path("opaque.lmc")))
+        self.assertEqual(self.lmc("cat", "lora.st.lmc", "layers.31.a.weight").stdout, tensors[62][3])
+
+    def test_prefixes_of_names(self):
+        """A prefix that was added, dropped or replaced costs nothing; numbers of layers are no prefixes."""
+        old = [("model.layers.%d.mlp.%s.weight" % (i, n), bf16(30000, 10 * i + k)) for i in range(3) for k, n in enumerate(("up", "down"))]
+        old += [("model.norm.weight", bf16(512, 50)), ("lm_head.weight", bf16(40000, 51))]
+        new = [(name, moved(data, 2, 0.01)) for name, data in old]
+        sizes = {}
+        self.write("old.st", safetensors([(name, "BF16", [len(data) // 2], data) for name, data in old]))
+        renames = {"same": lambda n: n, "added": lambda n: "base_model." + n, "module": lambda n: "module." + n,
+                   "dropped": lambda n: n.replace("model.", ""), "replaced": lambda n: n.replace("model.", "module.")}
+        for key, rename in renames.items():
+            self.write(key, safetensors([(rename(name), "BF16", [len(data) // 2], data) for name, data in new]))
+            self.lmc("--base", "old.st", key)
+            self.restores(key + ".lmc", self.read(key), "--base", "old.st")
+            sizes[key] = os.path.getsize(self.path(key + ".lmc"))
+        self.assertLess(max(sizes.values()), sizes["same"] + 100, sizes)
+        layers = [(name.replace("layers.", "layers.1"), "BF16", [len(data) // 2], data) for name, data in old if "layers" in name]
+        self.write("others", safetensors(layers))
+        self.lmc("--base", "old.st", "others", says="nothing of it was found in the base old.st")
+
+    def test_a_base_without_use_is_not_needed(self):
+        self.write("a", bf16(40000))
+        self.write("b", bf16(30000, 2))
+        self.lmc("-o", "alone.lmc", "a")
+        self.lmc("--base", "b", "a", says="is written without it, and does not need it")
+        self.assertEqual(self.read("a.lmc"), self.read("alone.lmc"))
+        self.restores("a.lmc", self.read("a"))
+        self.write("d/a", bf16(40000))
+        self.lmc("--base", "b", "d", says="nothing of it was found in the base b")
+        self.restores("d.lmc", self.snapshot("d"))
+        self.lmc("--rm", "-f", "--base", "b", "d", code=1, says="is not removed")
+        self.assertTrue(os.path.exists(self.path("d/a")))
+        self.lmc("series", "S", "add", "a")
+        self.lmc("series", "S", "add", "b")
+        self.assertNotIn("delta", self.lmc("series", "S", "list").stdout.decode())
 
 
 if __name__ == "__main__":

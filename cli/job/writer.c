@@ -10,6 +10,7 @@
 #include "../choose/parts.h"
 #include "../choose/policy.h"
 #include "../choose/record.h"
+#include "../choose/small_files.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
@@ -69,6 +70,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
+    options.group_files = has_small_files(m);
     options.content_hashes = o->hashes || has_hashes(m->archive);
     sink.write = write_snapshot;
     sink.user = out;

@@ -34,9 +34,10 @@
  * predicted by earlier ones of the same size, of this file or another.
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
- * the tensor of that name in the base; else nothing. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * the tensor of that name in the base, or the one whose name differs in what stands before it; else
+ * nothing. A quantised tensor has its second moment, or nothing. The plan depends on descriptions
+ * alone, not on what blocks turn out to be: so runs, and with them all bytes written, are the same
+ * however the file comes. */
 
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
@@ -45,6 +46,11 @@
 #define LMC__SPARSE_MORE_LOG2 1u
 /* A tensor of at least this many blocks starts a run of its own. */
 #define LMC__OWN_RUN_BLOCKS 4u
+/* Elements of a block in a run that several tensors share, which is not predicted: half of what
+ * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
+ * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+#define LMC__SHARED_LOG2_BLOCK 15u
+#define LMC__SHARED_TENSOR_SIZE 4096u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
@@ -267,6 +273,7 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
             found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
     else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -289,14 +296,17 @@ typedef struct lmc__planned_run {
     lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
     const lmc__quant_params *quant; /* or NULL */
     uint64_t quantized_from;        /* where its tensor begins */
+    int is_shared;                  /* by several tensors, and their blocks are finer */
     size_t block_size;
 } lmc__planned_run;
 
 /* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
 static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
-    return lmc__get_block_size(run->dtype, p->options->log2_block,
-                               run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL);
+    const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
+    unsigned log2_block = p->options->log2_block;
+    if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
+    return lmc__get_block_size(run->dtype, log2_block, has_prediction);
 }
 
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
@@ -304,15 +314,15 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
+    const size_t first = i;
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
-    uint32_t n = 0;
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && ++n < LMC__MAX_SEGMENTS; i++) {
+    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
         if (t->offset != end || t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||
@@ -323,6 +333,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end += t->size;
     }
+    run->is_shared =
+        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
     return end;
 }
 
@@ -505,6 +517,34 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
             found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
         at = stop;
     }
+    return LMC_OK;
+}
+
+/* The next run of a group of files, which are the last stream: those that come next and are
+ * predicted alike. None has tensors; so a run has whole files, and the segments are planned with
+ * it, one for each. The last block may have any size: it is taken for bytes then. */
+static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+{
+    const lmc__listing *const l = &p->listing;
+    const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
+    const size_t end = stream->first_file + stream->n_files;
+    size_t i = lmc__find_file(l, stream, p->position);
+    memset(run, 0, sizeof *run);
+    p->segments.size = 0;
+    for (; i < end; i++) {
+        lmc__prediction next;
+        p->file = lmc__listed_at(l, i)->file;
+        if (p->file.size == 0) continue;
+        next = lmc__find_prediction(p, NULL);
+        if (run->size == 0) run->prediction = next;
+        if (next.kind != run->prediction.kind) break;
+        if (next.kind != LMC__PREDICT_ZERO)
+            LMC__TRY(lmc__append_segment(p, p->position + run->size, p->file.size, next.base,
+                                         next.base_offset));
+        run->size += p->file.size;
+    }
+    run->dtype = LMC_AUTO;
+    run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
