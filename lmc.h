@@ -20457,9 +20457,9 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     const size_t middle = w->name_size - r->prefix - r->suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
-    if (loss.generation && (!(loss.error >= 0) || loss.error > 1 ||
-                            (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
-                            (int)loss.measure > (int)LMC_MEASURE_NMSE))
+    if (loss.generation &&
+        (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
+         (int)loss.measure > (int)LMC_MEASURE_NMSE))
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
