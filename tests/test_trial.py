@@ -627,7 +627,7 @@ class Small(Case):
         self.assertEqual(self.snapshot("live"), self.snapshot("new"))
         self.write("new/sub-1/004.txt", self.read("new/sub-1/004.txt") + b"more")
         self.lmc("-f", "--base", "old", "new")
-        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 250)
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 350)
         self.restores("new.lmc", self.snapshot("new"), "--base", "old")
         self.lmc("apply", "new.lmc", "old")
         self.assertEqual(self.snapshot("old"), self.snapshot("new"))
