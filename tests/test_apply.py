@@ -158,7 +158,7 @@ class ApplyCase(Case):
         for k, content in enumerate(steps):
             self.put("s%d" % k, content)
             if k:
-                self.lmc(*args, "--base", "s%d" % (k - 1), "s%d" % k, "-o", "d%d" % k)
+                self.lmc(*args, "--base", "s%d" % (k - 1), "s%d" % k, "-o", "d%d" % k, says="")
 
     def copy(self, name, to="t"):
         if os.path.isdir(self.path(to)):
@@ -232,7 +232,7 @@ class Applies(ApplyCase):
         self.write("s0/b", b"x")
         shutil.copytree(self.path("s0"), self.path("s1"))
         self.write("s1/b", b"y")
-        self.lmc("--base", "s0", "s1", "-o", "d1")
+        self.lmc("--base", "s0", "s1", "-o", "d1", says="")
         os.truncate(self.path("s0/a"), 0)
         os.truncate(self.path("s0/a"), 100000)
         self.apply("d1", "s0")
@@ -298,7 +298,7 @@ class Applies(ApplyCase):
         os.mkdir(self.path("s0"))
         self.write("s1/a", b"a")
         os.mkdir(self.path("s2"))
-        self.lmc("--base", "s0", "s1", "-o", "d1")
+        self.lmc("--base", "s0", "s1", "-o", "d1", says="")
         self.lmc("--base", "s1", "s2", "-o", "d2")
         self.copy("s0")
         self.apply("d1", "t")
@@ -430,7 +430,7 @@ class Refusals(ApplyCase):
         self.write("s0", safetensors([("w", "BF16", [30000], w)]))
         self.write("s1", safetensors([("w", "BF16", [30000], flipped(w, random.Random(1)))]))
         self.write("other", safetensors([("w", "BF16", [30000], flipped(w, random.Random(1)))], {"other": "header"}))
-        self.lmc("--base", "s0", "s1", "-o", "d1")
+        self.lmc("--base", "s0", "s1", "-o", "d1", says="")
         self.apply_refuses("d1", "other", code=4, says="it holds the tensors that d1 restores, in other files")
 
     def test_what_is_no_delta_or_no_target(self):
@@ -545,7 +545,7 @@ class Refusals(ApplyCase):
         self.assertEqual(len(base), len(new))
         self.write("s0", base)
         self.write("s1", new)
-        self.lmc("--base", "s0", "s1", "-o", "d1")
+        self.lmc("--base", "s0", "s1", "-o", "d1", says="")
         self.copy("s0")
         self.apply("--trust-base", "d1", "t")
         self.holds("t", new)
@@ -718,7 +718,7 @@ class Interruptions(ApplyCase):
         self.prepare(base, result)
         half = base[:3000] + result[3000:]
         self.put("t", half)
-        self.lmc("-d", "--base", "t", "d1", "-o", "x", code=4)
+        self.lmc("-d", "--no-search", "--base", "t", "d1", "-o", "x", code=4)
         self.write(".t.lmc-apply", self.side_file([]))
         self.write("tree/sub/t", half)
         self.write("tree/.sub.lmc-apply", self.side_file([]))
