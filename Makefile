@@ -26,12 +26,15 @@
 #   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
 #                          build/quick/
 #   make install           the command, its other names unlmc and lmccat, the manual page,
-#                          completions for bash, zsh and fish, and lmc.h below PREFIX
+#                          completions for bash, zsh and fish, lmc.h, a static library of it and
+#                          lmc.pc (LIBDIR) below PREFIX
+#   make uninstall         removes these
 #   make clean
 
 CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 WARNINGS = -Wall -Wextra -Wpedantic
 
 all: build/lmc
@@ -75,6 +78,16 @@ build/obj/jansson:
 build/liblmc.so: examples/liblmc.c lmc.h
 	@mkdir -p build
 	$(COMPILE) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
+
+# lmc.h as a static library, with all that POSIX adds: what CMake's lmc::compiled is.
+LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
+build/liblmc.a: lmc.h
+	@mkdir -p build/library
+	printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' >build/library/lmc.c
+	$(COMPILE) -fPIC $(LIBRARY_FLAGS) -D_POSIX_C_SOURCE=200809L -I. -c build/library/lmc.c \
+	    -o build/library/lmc.o
+	rm -f $@
+	$(AR) rcs $@ build/library/lmc.o
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
@@ -176,9 +189,16 @@ bench:
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run
 
+LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
-install: build/lmc
+install: build/lmc build/liblmc.a
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 644 build/liblmc.a $(DESTDIR)$(LIBDIR)/
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$${prefix}/include|' \
+	    -e 's|@LMC_VERSION@|$(LMC_VERSION)|; s|@LMC_PC_CFLAGS@| $(LIBRARY_FLAGS) -pthread|' \
+	    -e 's|@LMC_PC_LIBS@|-L$${libdir} -llmc -pthread|' tools/packaging/lmc.pc.in \
+	    >$(DESTDIR)$(LIBDIR)/pkgconfig/lmc.pc
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 build/lmc $(DESTDIR)$(PREFIX)/bin/
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/unlmc
@@ -195,8 +215,18 @@ install: build/lmc
 	install -m 644 cli/completions/_lmc $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
 	install -m 644 cli/completions/lmc.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/
 
+# Files only: a directory may have been there before.
+INSTALLED = $(PREFIX)/include/lmc.h \
+    $(addprefix $(PREFIX)/bin/,lmc unlmc lmccat) \
+    $(addprefix $(PREFIX)/share/man/man1/,lmc.1 unlmc.1 lmccat.1) \
+    $(addprefix $(PREFIX)/share/bash-completion/completions/,lmc unlmc lmccat) \
+    $(addprefix $(PREFIX)/share/,zsh/site-functions/_lmc fish/vendor_completions.d/lmc.fish) \
+    $(addprefix $(LIBDIR)/,liblmc.a pkgconfig/lmc.pc)
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+
 clean:
 	rm -rf build
 
 .PHONY: all dev demo check test test-all test-cross test-long test-avx512 analyse fuzz \
-    fuzz-all test-mutants bench install clean FORCE
+    fuzz-all test-mutants bench install uninstall clean FORCE

@@ -1,0 +1,2 @@
+#define LMC_IMPLEMENTATION
+#include "lmc.h"
