@@ -206,6 +206,21 @@ def test_zarr_v2(dtype, tmp_path):
     assert sum(p.stat().st_size for p in (tmp_path / "a.zarr").iterdir() if p.name[0] != ".") < 0.87 * a.nbytes
 
 
+def test_random_damage(rng):
+    """An error each time, or (unused bits) the very same array: never a crash, never other content."""
+    a = make("f4")
+    good, n_errors = bytes(LMC().encode(a)), 0
+    for _ in range(500):
+        bad = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            bad[rng.choice((rng.randrange(len(bad)), rng.randrange(40)))] = rng.randrange(256)
+        try:
+            assert _chunks.decode(bad, max_size=2 * a.nbytes) == a.tobytes()
+        except lmc_codec.LMCError:
+            n_errors += 1
+    assert n_errors > 450
+
+
 # -- HDF5 --
 
 
