@@ -1,4 +1,6 @@
-"""The recipe for Conan 2: lmc::lmc, the header, and lmc::compiled, a static library, as CMake has them."""
+"""The recipe for Conan 2: lmc::lmc, the header, and lmc::compiled, a static library.
+
+CMake has the same."""
 
 import os
 
