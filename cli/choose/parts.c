@@ -115,21 +115,33 @@ static void add_part(struct parts *p, const struct rows *from, uint64_t offset, 
     part->size = size;
 }
 
+/* The base has the very tensor, so it is found by its name; first: see find_first_rows. Tensors of
+ * other files, too, may be called so. */
+static int is_in_base(const struct all_rows *all, size_t first, const struct rows *r)
+{
+    for (size_t i = first; i < all->n && compare_stems_of_rows(&all->list[i], r) == 0; i++) {
+        const struct rows *b = &all->list[i];
+        if (b->begin > r->begin) break;
+        if (b->begin == r->begin && b->end == r->end && is_same_tensor(b, r) &&
+            strcmp(b->tensor->name, r->tensor->name) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 /* Adds the parts of r that the base has; none, if it has the very tensor, or nothing of it. */
 static void cut_rows(struct parts *p, const struct all_rows *all, const struct rows *r)
 {
-    const size_t n = p->n;
+    const size_t n = p->n, first = find_first_rows(all, r);
     uint64_t at = r->begin;
     int has_any = 0;
-    for (size_t i = find_first_rows(all, r);
+    if (is_in_base(all, first, r)) return;
+    for (size_t i = first;
          i < all->n && at < r->end && compare_stems_of_rows(&all->list[i], r) == 0; i++) {
         const struct rows *b = &all->list[i];
         const uint64_t end = b->end < r->end ? b->end : r->end;
         if (!is_same_tensor(b, r) || end <= at) continue;
         if (b->begin >= r->end) break;
-        if (b->begin == r->begin && b->end == r->end &&
-            strcmp(b->tensor->name, r->tensor->name) == 0)
-            break; /* found by its name */
         if (b->begin > at) {
             add_part(p, NULL, 0, (b->begin - at) * r->bytes);
             at = b->begin;

@@ -55,7 +55,7 @@ static enum container_result read_item_place(struct dcp *d, const struct pickle_
     return CONTAINER_OK;
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_items_by_place(const void *a, const void *b)
 {
     const struct dcp_place *x = (const struct dcp_place *)a, *y = (const struct dcp_place *)b;
     const int order = strcmp(x->file, y->file);
@@ -115,7 +115,7 @@ static enum container_result read_places(struct dcp *d)
          i = p->links[i].next)
         result = read_item_place(d, &p->links[i]);
     if (result != CONTAINER_OK) return result;
-    qsort(d->places, d->n, sizeof *d->places, compare_places);
+    qsort(d->places, d->n, sizeof *d->places, compare_items_by_place);
     return read_extents(d, tensors);
 }
 

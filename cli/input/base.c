@@ -469,12 +469,12 @@ static int prepare_link(struct base *b, struct base *below)
 }
 
 /* Links on the way down. */
-struct links {
+struct walked {
     struct base **list;
     size_t n, room;
 };
 
-static void add_link(struct links *l, struct base *b)
+static void add_walked(struct walked *l, struct base *b)
 {
     if (l->n == l->room) {
         l->room = l->room * 2 + 16;
@@ -486,7 +486,7 @@ static void add_link(struct links *l, struct base *b)
 }
 
 /* Down to what needs no base, or is ready: *ready, else NULL. */
-static int walk_down(struct links *l, struct base *b, struct base **ready, const struct common *o)
+static int walk_down(struct walked *l, struct base *b, struct base **ready, const struct common *o)
 {
     for (;;) {
         struct base *next = NULL;
@@ -499,7 +499,7 @@ static int walk_down(struct links *l, struct base *b, struct base **ready, const
             b->is_visited = 1; /* by which find_base() prefers others */
             code = find_next(&b->archive, &next, o);
         }
-        add_link(l, b);
+        add_walked(l, b);
         if (code != CODE_OK || !next) return code;
         b = next;
     }
@@ -508,7 +508,7 @@ static int walk_down(struct links *l, struct base *b, struct base **ready, const
 int prepare_base(struct base *b, const struct common *o)
 {
     struct base *ready;
-    struct links l;
+    struct walked l;
     int code;
     memset(&l, 0, sizeof l);
     code = walk_down(&l, b, &ready, o);

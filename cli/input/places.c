@@ -144,7 +144,7 @@ int contains_only_snapshots(const char *directory)
     return n != 0 && others == 0;
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_known_places(const void *a, const void *b)
 {
     const struct place_entry *x = (const struct place_entry *)a, *y = (const struct place_entry *)b;
     int order = memcmp(x->identity, y->identity, LMC_IDENTITY_SIZE);
@@ -156,7 +156,7 @@ static int compare_places(const void *a, const void *b)
 const struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n)
 {
     size_t low = 0, high = p->n;
-    if (!p->is_sorted && p->n) qsort(p->list, p->n, sizeof *p->list, compare_places);
+    if (!p->is_sorted && p->n) qsort(p->list, p->n, sizeof *p->list, compare_known_places);
     p->is_sorted = 1;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
