@@ -101,9 +101,9 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name not in __all__ and name not in ("numpy", "torch"):
+    if name not in __all__ and name not in ("dcp", "numpy", "torch"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("numpy", "torch"):
+    if name in ("dcp", "numpy", "torch"):
         return import_module(f"{__name__}.{name}")
     module = next((m for m, names in _MODULES.items() if name in names), "_errors")
     value = getattr(import_module(f"{__name__}.{module}"), name)
