@@ -328,17 +328,28 @@ def _is_url(path: Any) -> bool:
     return "://" in os.fspath(path)
 
 
+def _place(path: Any) -> str:
+    return str(path).rstrip("/") if _is_url(path) else str(os.path.realpath(path))
+
+
+def _open_base(base: Any, storage_options: dict[str, Any] | None) -> Reader | None:
+    return base if base is None or isinstance(base, Reader) else Reader(base, storage_options=storage_options)
+
+
 def _relate(base: Any, path: Any) -> str:
     """Where the base is, as the checkpoint says it: from itself, so that both can be moved together."""
     if _is_url(base) or _is_url(path):
         return str(base)
-    return str(os.path.relpath(base, path))
+    try:
+        return str(os.path.relpath(base, path)).replace(os.sep, "/")
+    except ValueError:  # on another drive
+        return str(os.path.abspath(base))
 
 
 class SaveTransforms(_StorageWriterTransforms):
     """What Writer does, for other writers that are made from FileSystemWriter: `writer.transforms = SaveTransforms(path)`.
 
-    path: where the checkpoint goes. base, level, threads: as of Writer.
+    path: where the checkpoint goes. base, level, threads, storage_options: as of Writer.
     """
 
     def __init__(
@@ -348,11 +359,12 @@ class SaveTransforms(_StorageWriterTransforms):
         base: str | os.PathLike[str] | Reader | None = None,
         level: int | str = 0,
         threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
     ):
         super().__init__(())
         self.path = path
         self._extension = Extension(level=level, threads=threads)
-        self._base = base if base is None or isinstance(base, Reader) else Reader(base)
+        self._base = _open_base(base, storage_options)
         #: torch does not pass on what is raised in a writer's threads, nor what torch.save's stream raises.
         self.errors: list[BaseException] = []
 
@@ -376,7 +388,7 @@ class SaveTransforms(_StorageWriterTransforms):
 
     def _find_base(self, name: str, data: Any) -> tuple[torch.Tensor | None, bytes]:
         reader = cast(Reader, self._base)
-        if not _is_url(self.path) and os.path.abspath(reader.path) == os.path.abspath(self.path):
+        if _place(reader.path) == _place(self.path):
             raise ValueError(f"{self.path}: a checkpoint cannot be a delta of itself")
         offsets, sizes = list(data.chunk.offsets), list(data.chunk.sizes)
         found = reader.read_chunk(name, offsets, sizes)
@@ -392,7 +404,7 @@ class Writer(FileSystemWriter):
     path: a directory, or a URL of fsspec (s3://...). base: an earlier checkpoint (its path, or a Reader), in LMC or not,
     of any number of ranks: tensors that it has, too, become deltas of it, and loading needs it. It must be whole: wait
     for its async_save first. level: "fast", "default", "max" or "archive". threads: of each of the thread_count writers;
-    None: what the machine has for each process, at most 8. storage_options: of fsspec. options: of FileSystemWriter
+    None: what the machine has for each process, at most 8. storage_options: of fsspec, for path and base. options: of FileSystemWriter
     (thread_count, sync_files, ...).
     """
 
@@ -414,7 +426,9 @@ class Writer(FileSystemWriter):
         self._storage_options = storage_options
         self.fs, self.path = _open_file_system(path, storage_options)
         threads = _share_threads(threads, self.thread_count)
-        self.transforms: SaveTransforms = SaveTransforms(self.path, base=base, level=level, threads=threads)
+        self.transforms: SaveTransforms = SaveTransforms(
+            self.path, base=base, level=level, threads=threads, storage_options=storage_options
+        )
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(None)
@@ -441,7 +455,7 @@ class Writer(FileSystemWriter):
 class LoadTransforms(_StorageReaderTransforms):
     """What Reader does, for other readers that are made from FileSystemReader: `reader.transforms = LoadTransforms(path)`.
 
-    path: of the checkpoint. base, threads: as of Reader.
+    path: of the checkpoint. base, threads, storage_options: as of Reader.
     """
 
     def __init__(
@@ -450,11 +464,12 @@ class LoadTransforms(_StorageReaderTransforms):
         *,
         base: str | os.PathLike[str] | Reader | None = None,
         threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
     ):
         super().__init__(make_registry())
         self.path = path
-        self._threads = threads
-        self._base = base if base is None or isinstance(base, Reader) else Reader(base)
+        self._threads, self._storage_options = threads, storage_options
+        self._base = _open_base(base, storage_options)
         self._readers: dict[str, Reader] = {}
 
     def transform_load_stream(
@@ -476,7 +491,10 @@ class LoadTransforms(_StorageReaderTransforms):
         path = note["base"]
         if not _is_url(path) and not _is_url(self.path):
             path = os.path.normpath(os.path.join(self.path, path))
-        reader = self._base or self._readers.setdefault(path, Reader(path))
+        reader = self._base or self._readers.get(path)
+        if reader is None:
+            reader = Reader(path, threads=self._threads, storage_options=self._storage_options)
+            self._readers[path] = reader
         try:
             found = reader.read_chunk(note["name"], note["offsets"], note["sizes"])
         except FileNotFoundError as error:
@@ -494,7 +512,7 @@ class Reader(FileSystemReader):
 
     path: a directory, or a URL of fsspec. base: of a delta, where its base is not any more where it was (relative to the
     checkpoint): a path, or a Reader. threads: None is what the machine has for each process, at most 8.
-    storage_options: of fsspec.
+    storage_options: of fsspec, for path and base.
     """
 
     def __init__(
@@ -508,7 +526,9 @@ class Reader(FileSystemReader):
         super().__init__("." if _is_url(path) else path)
         self._storage_options = storage_options
         self.fs, self.path = _open_file_system(path, storage_options)
-        self.transforms: LoadTransforms = LoadTransforms(self.path, base=base, threads=threads)
+        self.transforms: LoadTransforms = LoadTransforms(
+            self.path, base=base, threads=threads, storage_options=storage_options
+        )
         self._metadata: Metadata | None = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:

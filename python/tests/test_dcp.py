@@ -215,6 +215,8 @@ def test_remote(tmp_path, state):
     save(after, "memory://dcp/b", base="memory://dcp/a")
     check(lmc.Reader("memory://dcp/a"), state)
     check(lmc.Reader("memory://dcp/b"), after)
+    with pytest.raises(BaseException, match="a checkpoint cannot be a delta of itself"):
+        save(after, "memory://dcp/b", base="memory://dcp/b/")
 
 
 def test_nothing_is_lost_in_silence(tmp_path, state, monkeypatch):
