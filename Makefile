@@ -25,8 +25,8 @@
 #                          catch
 #   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
 #                          build/quick/
-#   make install           the command, its other names unlmc and lmccat, the manual page and lmc.h
-#                          below PREFIX
+#   make install           the command, its other names unlmc and lmccat, the manual page,
+#                          completions for bash, zsh and fish, and lmc.h below PREFIX
 #   make clean
 
 CC ?= cc
@@ -176,6 +176,8 @@ bench:
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run
 
+COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
+
 install: build/lmc
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 build/lmc $(DESTDIR)$(PREFIX)/bin/
@@ -185,6 +187,13 @@ install: build/lmc
 	install -m 644 cli/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
+	install -m 644 cli/completions/lmc.bash \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/lmc
+	ln -sf lmc $(DESTDIR)$(PREFIX)/share/bash-completion/completions/unlmc
+	ln -sf lmc $(DESTDIR)$(PREFIX)/share/bash-completion/completions/lmccat
+	install -m 644 cli/completions/_lmc $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
+	install -m 644 cli/completions/lmc.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/
 
 clean:
 	rm -rf build

@@ -148,7 +148,7 @@ def varint(data, at):
 def take_apart(data, header_sizes):
     """name -> bytes. header_sizes: bytes before the first tensor of each file, in order."""
     found = dict.fromkeys(("FILE", "RUN", "INDX", "ancillary", "block headers", "payloads of headers", "payloads of tensors", "blocks", "runs"), 0)
-    at, file, done = FILE_HEADER, -1, 0
+    at, file, done, grouped = FILE_HEADER, -1, 0, False
     while True:
         kind, _, size = struct.unpack_from("<4sIQ", data, at)
         body, at = at + SECTION_HEADER, at + SECTION_HEADER + size
@@ -157,8 +157,10 @@ def take_apart(data, header_sizes):
         if kind == b"INDX":
             break
         if kind == b"FILE":
-            assert data[body] == 1, "more than one file in a section"
-            if not data[body + 1] & 1:
+            grouped = data[body] != 1  # small files without tensors
+            if grouped:
+                file, done = file + varint(data, body)[0], 0
+            elif not data[body + 1] & 1:
                 file, done = file + 1, 0
         elif kind == b"RUN ":
             found["runs"] += 1
@@ -169,7 +171,7 @@ def take_apart(data, header_sizes):
                 assert data[at] == 0xB1, "no block where one should start"
                 found["block headers"] += BLOCK_HEADER
                 found["blocks"] += 1
-                found["payloads of headers" if done < header_sizes[file] else "payloads of tensors"] += payload
+                found["payloads of headers" if not grouped and done < header_sizes[file] else "payloads of tensors"] += payload
                 at += BLOCK_HEADER + payload
                 done, left = done + min(block_size, left), left - min(block_size, left)
     assert at + TRAILER == len(data), "what is behind the index?"

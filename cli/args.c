@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "help.h"
 #include "input/base.h"
 #include "option_table.h"
 #include "sys/names.h"
 #include "sys/report.h"
+#include "verb/restore_parts.h"
 
 /* While the command of lmc series is not known yet, the verb is its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
@@ -60,7 +62,10 @@ struct reading {
     struct arguments *a;
     char **argv;
     int argc, at;
-    uint64_t given; /* a bit for each of the options */
+    int verb_at;      /* where the word of the verb stands; 0: nowhere */
+    int has_mode;     /* the verb was asked for, by a word or by an option */
+    const char *mode; /* as it was written */
+    uint64_t given;   /* a bit for each of the options */
 };
 
 static int has_value(const struct option *o)
@@ -72,7 +77,29 @@ static int has_value(const struct option *o)
 static const char *take_value(struct reading *r, const char *rest)
 {
     if (rest) return rest;
-    return r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
+    return r->at + 1 < r->argc && r->at + 1 != r->verb_at ? r->argv[++r->at] : NULL;
+}
+
+/* -z, -d, -t, -l: one of them, and not beside a verb. */
+static int take_mode(struct reading *r, const struct option *o)
+{
+    char name[32], text[256];
+    if (verbs[r->a->verb].word)
+        return fail_usage(
+            r->a, "'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it",
+            verbs[r->a->verb].word);
+    if (r->has_mode && r->a->verb != (enum verb)o->value) {
+        snprintf(text, sizeof text, "%s and %s exclude each other: do one after the other", r->mode,
+                 name_option(o, name));
+        return fail_usage(r->a, "%s", text);
+    }
+    r->a->verb = (enum verb)o->value;
+    r->has_mode = 1;
+    r->mode = o->value == VERB_COMPRESS  ? "-z"
+              : o->value == VERB_RESTORE ? "-d"
+              : o->value == VERB_TEST    ? "-t"
+                                         : "-l";
+    return CODE_OK;
 }
 
 /* rest: what follows in the same argument and is the value; NULL: nothing does */
@@ -91,13 +118,7 @@ static int take_option(struct reading *r, const struct option *o, const char *re
         }
     }
     switch (o->kind) {
-    case MODE:
-        if (verbs[a->verb].word)
-            return fail_usage(
-                a, "'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it",
-                verbs[a->verb].word);
-        a->verb = (enum verb)o->value;
-        return CODE_OK;
+    case MODE: return take_mode(r, o);
     case FLAG: memcpy(at, &o->value, sizeof o->value); return CODE_OK;
     case ACT: return o->take(a, NULL);
     case COUNT:
@@ -156,6 +177,7 @@ static int read_all(struct reading *r)
     int only_names = 0, code = CODE_OK; /* only_names: after "--" */
     for (; r->at < r->argc && code == CODE_OK && !r->a->is_done; r->at++) {
         char *text = r->argv[r->at];
+        if (r->at == r->verb_at) continue;
         if (only_names || text[0] != '-' || text[1] == 0) r->a->names[r->a->n_names++] = text;
         else if (strcmp(text, "--") == 0) only_names = 1;
         else if (text[1] == '-') code = read_word(r, text + 2);
@@ -203,6 +225,22 @@ static int check_number(const struct arguments *a)
     return fail_usage(a, "%s", text);
 }
 
+/* Of lmc -d, what stands behind the first name: other snapshots, or what is wanted of the first. */
+static int find_parts(struct arguments *a)
+{
+    int n_snapshots = 0;
+    for (int i = 0; a->verb == VERB_RESTORE && i < a->n_names; i++) {
+        const int is_snapshot = i == 0 || is_named_snapshot(a->names[i]);
+        n_snapshots += is_snapshot;
+        a->n_parts += !is_snapshot;
+    }
+    if (a->n_parts && n_snapshots > 1)
+        return fail_usage(a, "%s", "name one snapshot, and behind it what is wanted of it");
+    if (a->n_parts && (a->remove_source || a->recursive))
+        return fail_usage(a, "%s", "--rm and -r are for whole snapshots, not for parts of one");
+    return CODE_OK;
+}
+
 /* Where an output can go. */
 static int check_output_options(const struct arguments *a)
 {
@@ -213,7 +251,7 @@ static int check_output_options(const struct arguments *a)
     if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
         return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
                           verbs[a->verb].word);
-    if (output && a->n_names > 1 && a->verb <= VERB_LIST)
+    if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST)
         return fail_usage(a, "-o takes one output, and there are several inputs%s", "");
     if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other%s", "");
     if (output && to_stdout && !is_dash(output))
@@ -231,6 +269,11 @@ static int check_combinations(const struct arguments *a)
     const unsigned no_dash = V(FOLD) | V(REBASE) | V(VERIFY) | V(SALVAGE);
     int has_dash = 0;
     for (int i = 0; i < a->n_names; i++) has_dash |= is_dash(a->names[i]);
+    if (a->verb == VERB_CAT && a->n_names > 2 && !a->safetensors)
+        return fail_usage(a, "%s",
+                          "several tensors go into a file of their own: use --safetensors");
+    if (a->npy && a->safetensors)
+        return fail_usage(a, "%s", "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))
         return fail_usage(a, "'lmc %s' wants files, not standard input", verbs[a->verb].word);
     if (o->opaque && o->dtype != LMC_AUTO)
@@ -250,25 +293,156 @@ static int check_combinations(const struct arguments *a)
     return CODE_OK;
 }
 
-static int check_arguments(const struct arguments *a, uint64_t given)
+/* A verb among the files of a plain command line, where no file is called so. */
+static int check_names(const struct arguments *a)
+{
+    for (int i = 1; i < a->n_names && a->verb <= VERB_LIST; i++)
+        for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+            if (strcmp(a->names[i], verbs[verb].word) == 0 && access(a->names[i], F_OK) != 0)
+                return fail_usage(a, "'%s' is a command: it comes before the files", a->names[i]);
+    return CODE_OK;
+}
+
+static int check_arguments(struct arguments *a, uint64_t given)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < n_options && code == CODE_OK; i++)
         if ((given >> i & 1) && !(options[i].verbs >> a->verb & 1))
             code = fail_option(a, &options[i]);
+    if (code == CODE_OK) code = check_names(a);
     if (code == CODE_OK) code = check_number(a);
+    if (code == CODE_OK) code = find_parts(a);
     if (code == CODE_OK) code = check_output_options(a);
     return code == CODE_OK ? check_combinations(a) : code;
 }
 
 /* -- all of it -- */
 
-/* What the name of the program and its first argument say. */
+/* -- the verb -- */
+
+/* Other words for what options ask for. */
+static const struct {
+    const char *word, *mode;
+    int verb;
+} aliases[] = {
+    {"compress", "compress", VERB_COMPRESS},
+    {"decompress", "decompress", VERB_RESTORE},
+    {"restore", "restore", VERB_RESTORE},
+    {"extract", "extract", VERB_RESTORE},
+    {"test", "test", VERB_TEST},
+    {"list", "list", VERB_LIST},
+    {"ls", "ls", VERB_LIST},
+    {"info", "info", VERB_LIST},
+};
+
+/* The argument behind the one at `at` that is no value of an option: the options before the verb
+ * are read here as those of a plain verb. */
+static int next_argument(const struct reading *r, int at)
+{
+    const char *text = r->argv[at];
+    const struct option *o = options;
+    if (text[0] != '-' || text[1] == 0) return at + 1;
+    if (text[1] == '-') {
+        for (; o < options + n_options; o++)
+            if (*o->name && strcmp(text + 2, o->name) == 0 && (o->verbs & PLAIN))
+                return at + 1 + has_value(o);
+        return at + 1;
+    }
+    for (text++; *text; text++) {
+        for (o = options; o < options + n_options && (o->letter != *text || !(o->verbs & PLAIN));)
+            o++;
+        if (o < options + n_options && has_value(o)) return at + (text[1] ? 1 : 2);
+    }
+    return at + 1;
+}
+
+/* Where the first argument is that is no option; 0: nowhere before "--". */
+static int find_first_name(const struct reading *r)
+{
+    for (int at = 1; at < r->argc; at = next_argument(r, at)) {
+        if (strcmp(r->argv[at], "--") == 0) return 0;
+        if (r->argv[at][0] != '-' || r->argv[at][1] == 0) return at;
+    }
+    return 0;
+}
+
+/* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
+static int is_near(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    if (*a && *b && strcmp(a + 1, b + 1) == 0) return 1;
+    if (*a && strcmp(a + 1, b) == 0) return 1;
+    if (*b && strcmp(a, b + 1) == 0) return 1;
+    return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
+}
+
+/* A word that is no verb and no file, but has more behind it, or looks like a verb: it is a
+ * mistake, and what comes behind it must not be compressed. */
+static int check_word(const struct reading *r, const char *word, int at)
+{
+    char text[256];
+    const char *near = NULL;
+    size_t n = strlen(word);
+    if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n ||
+        access(word, F_OK) == 0)
+        return CODE_OK;
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD && !near; verb++)
+        if (is_near(word, verbs[verb].word)) near = verbs[verb].word;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases && !near; i++)
+        if (is_near(word, aliases[i].word)) near = aliases[i].word;
+    if (!near && next_argument(r, at) >= r->argc) return CODE_OK;
+    snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s", word,
+             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return fail_usage(r->a, "%s", text);
+}
+
+/* A word that is a command, and a file that is called so. */
+static int fail_both(const struct reading *r, const char *word)
+{
+    char text[256];
+    snprintf(text, sizeof text,
+             "'%s' is a command, and there is a file of that name; for the file write ./%s", word,
+             word);
+    return fail_usage(r->a, "%s", text);
+}
+
+/* Looks for the verb: the first argument that is no option. */
+static int find_verb(struct reading *r)
+{
+    struct arguments *a = r->a;
+    const int at = find_first_name(r);
+    const char *word = at ? r->argv[at] : "";
+    int verb = VERB_CAT;
+    if (!at) return CODE_OK;
+    while (verb <= VERB_SERIES_ADD && strcmp(word, verbs[verb].word) != 0) verb++;
+    if (verb <= VERB_SERIES_ADD) {
+        a->verb = (enum verb)verb;
+        r->verb_at = at;
+        return CODE_OK;
+    }
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(word, aliases[i].word) == 0) {
+            if (next_argument(r, at) >= r->argc && access(word, F_OK) == 0)
+                return fail_both(r, word);
+            a->verb = (enum verb)aliases[i].verb;
+            r->verb_at = at;
+            r->has_mode = 1;
+            r->mode = aliases[i].mode;
+            return CODE_OK;
+        }
+    return strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? CODE_OK
+                                                                     : check_word(r, word, at);
+}
+
+/* What the name of the program says. */
 static void set_defaults(struct reading *r)
 {
     struct arguments *a = r->a;
     const char *path = r->argc ? r->argv[0] : "lmc", *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path, *word = r->argc > 1 ? r->argv[1] : "";
+    const char *name = slash ? slash + 1 : path;
     memset(a, 0, sizeof *a);
     a->names = r->argv;
     a->common.bases = &a->bases;
@@ -280,11 +454,17 @@ static void set_defaults(struct reading *r)
     a->common.to_stdout = strcmp(name, "lmccat") == 0;
     if (a->common.to_stdout || strcmp(name, "unlmc") == 0) a->verb = VERB_RESTORE;
     r->at = 1;
-    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
-        if (strcmp(word, verbs[verb].word) == 0) {
-            a->verb = (enum verb)verb;
-            r->at = 2;
-        }
+}
+
+/* "lmc help TOPIC" and "lmc version", with options before it or without. 1: it was that. */
+static int answer(const struct reading *r, int *code)
+{
+    const int at = find_first_name(r);
+    const char *word = at ? r->argv[at] : "";
+    if (strcmp(word, "help") == 0) *code = print_help(at + 1 < r->argc ? r->argv[at + 1] : "");
+    else if (strcmp(word, "version") == 0 && at + 1 == r->argc) *code = print_version();
+    else return 0;
+    return 1;
 }
 
 int is_verb(const char *name)
@@ -303,11 +483,12 @@ int read_arguments(struct arguments *a, int argc, char **argv)
     r.argc = argc;
     r.argv = argv;
     set_defaults(&r);
-    if (argc > 1 && strcmp(argv[1], "help") == 0) {
+    if (answer(&r, &code)) {
         a->is_done = 1;
-        return print_help(argc > 2 ? argv[2] : "");
+        return code;
     }
-    code = read_all(&r);
+    code = find_verb(&r);
+    if (code == CODE_OK) code = read_all(&r);
     if (code == CODE_OK && !a->is_done && is_series(a)) code = find_command(a);
     if (code == CODE_OK && !a->is_done) code = check_arguments(a, r.given);
     return code;

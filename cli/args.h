@@ -56,7 +56,8 @@ struct arguments {
     struct bases bases;
     struct policy policy;
     struct series_options series; /* what no other verb has */
-    int remove_source, recursive, json, npy, trust_base;
+    int n_parts; /* of lmc -d: names behind the first that are paths in the snapshot */
+    int remove_source, recursive, json, npy, f32, safetensors, trust_base;
     const char *file, *onto, *svg; /* NULL: not given */
     long n_threads;                /* 0: one for each core */
     int progress;                  /* -1: if standard error is a terminal */

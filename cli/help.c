@@ -10,16 +10,30 @@ struct topic {
     const char *name, *text;
 };
 
+/* The end of the overview, apart: C99 promises no more than 4,095 bytes in a string. */
+static const char overview_end[] =
+    "      --progress, --no-progress\n"
+    "  -V, --version          -h, --help\n"
+    "\n"
+    "A FILE of '-', or none where standard input is no terminal, is standard input.\n"
+    "'--' ends the options. The first word that is no option is a verb, if it is\n"
+    "called so: cat, diff, apply, fold, rebase, verify, series, stats, salvage, dump,\n"
+    "help; or compress, decompress, test, list, info, version. Files so named are\n"
+    "./cat, ... 'lmc VERB --help' tells more.\n";
+
 static const struct topic topics[] = {
     {"", "lmc - lossless compression of tensors and model checkpoints\n"
          "\n"
          "  lmc FILE...            compress each to FILE.lmc; FILE is kept\n"
          "  lmc DIR                compress a whole checkpoint to one snapshot, DIR.lmc\n"
          "  lmc -d FILE.lmc...     restore, byte for byte (also: unlmc)\n"
+         "  lmc -d DIR.lmc PATH... restore only these files of a directory\n"
+         "  lmc -dc DIR.lmc | tar  a directory as a stream for tar\n"
          "  lmc -t FILE.lmc...     check everything, write nothing\n"
          "  lmc -l FILE.lmc...     list files and tensors\n"
          "  lmc cat FILE.lmc TENSOR[SLICE]\n"
-         "                         write the bytes of a tensor: 'wte.weight[0:128,:]'\n"
+         "                         write the bytes of a tensor: 'wte.weight[0:128,:]';\n"
+         "                         or some tensors as .npy or .safetensors\n"
          "  lmc apply DELTA... TARGET\n"
          "                         turn a file or directory into what comes next, in place\n"
          "  lmc diff FROM TO       what has changed, tensor by tensor, and about what a\n"
@@ -49,11 +63,18 @@ static const struct topic topics[] = {
          "  -o OUT                 write to OUT\n"
          "  -f, --force            overwrite; allow binary to a terminal\n"
          "  -k, --keep             keep the source (default)\n"
+         "      --max-files N, --max-depth N\n"
+         "                         restore at most N files and directories (a million),\n"
+         "                         N levels deep (1,000)\n"
          "      --rm               remove the source once the output is on the disk, read\n"
          "                         back and verified\n"
          "  -r, --recursive        below the directories\n"
          "      --base PATH        compress against, and restore with, this snapshot, file\n"
          "                         or directory (also: --patch-from)\n"
+         "      --search DIR       look for the bases of deltas there, too; without it,\n"
+         "                         beside the delta; --no-search: only where --base says\n"
+         "      --dereference, --no-dereference\n"
+         "                         what links lead to; links: see 'lmc help directories'\n"
          "      --trust-base       apply: do not read the target first to know that it is\n"
          "                         the right one\n"
          "      --dtype NAME       a raw array of NAME\n"
@@ -63,22 +84,16 @@ static const struct topic topics[] = {
          "      --archive          smallest: bf16 by 0.6 %; takes 5 times as long, and\n"
          "                         twice as long to restore\n"
          "      --no-twins         store each tensor by itself\n"
-         "      --hash             with the SHA-256 of all tensors and files; -t: check them\n"
+         "      --hash             store the SHA-256 of all tensors and files; -t: check\n"
          "      --quant RULE, --policy FILE\n"
          "                         LOSSY: keep optimizer states only as precisely as a\n"
          "                         rule says; see 'lmc help quant'\n"
-         "      --npy              cat: as a .npy file\n"
+         "      --npy, --safetensors, --f32\n"
+         "                         cat: as such a file; small floats widened\n"
          "      --file PATH        cat: in that file\n"
          "  -T#, --threads=#       threads; 0: one for each core (default)\n"
          "  -q, --quiet            no messages but errors\n"
-         "  -v, --verbose          sizes and speed\n"
-         "      --progress, --no-progress\n"
-         "  -V, --version          -h, --help\n"
-         "\n"
-         "A FILE of '-', or none where standard input is no terminal, is standard input.\n"
-         "'--' ends the options. 'cat', 'diff', 'apply', 'fold', 'rebase', 'verify',\n"
-         "'series', 'stats', 'salvage' and 'help' come first, before any option; files so\n"
-         "named are ./cat, ...\n"},
+         "  -v, --verbose          sizes and speed\n"},
     {"formats", "The tensors of these files are found and coded by their dtype, and can be listed\n"
                 "and read alone:\n"
                 "\n"
@@ -86,24 +101,42 @@ static const struct topic topics[] = {
                 "  .gguf         versions 2 and 3; quantised types are kept as bytes\n"
                 "  .npy          versions 1 to 3, little-endian; a Fortran-order array appears\n"
                 "                transposed\n"
+                "  .pt .pth .bin .ckpt, as torch.save writes them: by the keys that lead to\n"
+                "                them, 'optimizer.state.0.exp_avg'. Nothing of the pickle is run\n"
+                "  .distcp       items of torch.distributed.checkpoint: by the .metadata beside\n"
+                "                them, 'model.w[0:512]' for a part of a tensor; else by number\n"
                 "\n"
                 "The content decides, whatever the name. But a FILE that is named so and has a\n"
                 "broken header is an error: it would be useless. --opaque stores it all the same.\n"
-                "Below a DIR it is stored as plain bytes, with a warning. Everything else\n"
-                "(pickles, .pt, .bin, JSON) is coded as bytes whose element width is guessed for\n"
-                "each block. --dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
+                "Below a DIR it is stored as plain bytes, with a warning. What is not understood\n"
+                "of a file of PyTorch (big-endian, quantised, compressed or unknown storages) is\n"
+                "bytes, as are its files of before 1.6, and in a pipe; -v says why. Everything\n"
+                "else is coded as bytes whose element width is guessed for each block.\n"
+                "--dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
                 "Whatever the format, every byte of the file is restored, those outside of\n"
                 "tensors too.\n"},
     {"directories",
      "'lmc DIR' makes one snapshot, DIR.lmc, of all files below DIR in the order of\n"
      "their paths, with mode and time. The directories in it are kept with mode and\n"
-     "time, too. Links to files are stored as files. Links to directories, sockets,\n"
-     "pipes and devices are refused, and so is a file that changes while it is read.\n"
+     "time, too. What is neither file, directory nor link (sockets, pipes, devices) is\n"
+     "left out, with a warning; a file that changes while it is read is refused.\n"
+     "\n"
+     "Symbolic links are stored as links, be there anything where they lead or not.\n"
+     "But a link to a file outside of DIR is stored as that file: without it, the\n"
+     "snapshot would not hold the data. --dereference stores what every link leads to,\n"
+     "--no-dereference every link as it is. Files that are one by several names (hard\n"
+     "links) are restored so; what the tensors in them have is stored once.\n"
      "\n"
      "'lmc -d DIR.lmc' restores below a temporary directory beside DIR, which is\n"
      "renamed once everything was checked and is on the disk. DIR itself gets the mode\n"
      "of DIR.lmc. An existing DIR is refused; with -f, it is replaced, but only if the\n"
-     "snapshot holds all of its files.\n"
+     "snapshot holds all of its files. Links are made last, and never followed.\n"
+     "\n"
+     "'lmc -d DIR.lmc PATH...' restores only files of these paths, those below them if\n"
+     "they are directories, and those that match a pattern ('*' matches '/', too), to\n"
+     "where all of DIR would go, or below the directory that -o names. Only the blocks\n"
+     "that hold them are read. -c writes their bytes one after another. 'lmc -dc\n"
+     "DIR.lmc' writes a stream for tar.\n"
      "\n"
      "With -r each file below DIR is compressed to its own .lmc (or, with -d, -t and\n"
      "-l, each .lmc taken). Outputs that are being written, .lmc-XXXXXX, are passed\n"
@@ -167,9 +200,16 @@ static const struct topic topics[] = {
                "If it is missing or another one, the exit code is 4, and nothing is written. -l\n"
                "needs no base; it shows which it is.\n"
                "\n"
-               "A base that is a delta itself needs its own: give every link of the chain with a\n"
-               "--base of its own, in any order but the first. --dtype and --opaque say how the\n"
+               "A base that is a delta itself needs its own. Bases that are not given are looked\n"
+               "for: .lmc files beside the delta, and in every directory that --search or --base\n"
+               "names, by what they restore, whatever they are called; then the file or\n"
+               "directory beside the delta that has the name which the base had. --no-search:\n"
+               "only what --base names. -l tells where the chain was found. All that is missing\n"
+               "is named at once, with what was found instead. --dtype and --opaque say how the\n"
                "files of a base are to be looked at, as for compressing.\n"
+               "\n"
+               "If nothing of NEW was found in OLD, that is said, and --rm keeps NEW. A --base\n"
+               "that nothing was coded against is named.\n"
                "\n"
                "With and without a base, tensors that are equal, and bf16 or fp16 copies of fp32\n"
                "masters, are stored once (twins), if they come after what they repeat; files\n"
@@ -194,7 +234,8 @@ static const struct topic topics[] = {
                "Both read the snapshot through its chain, window by window; nowhere does it\n"
                "exist as a whole. For both every link is needed: with --base, as for restoring.\n"
                "No input is touched. -c writes to standard output, without twins. The exit code\n"
-               "is 4, and there is no output, if a link is missing or is another one.\n"
+               "is 4, and there is no output, if a link is missing or is another one. fold takes\n"
+               "no delta that is not named.\n"
                "\n"
                "verify checks everything in every file, as -t does, but decodes each file only\n"
                "once, however long the chain: what others need is restored to a scratch file.\n"
@@ -279,8 +320,8 @@ static const struct topic topics[] = {
                "         cat read only what they need of the chain\n"
                "prune    marks snapshots as forgotten: those that are named, or all that no rule\n"
                "         keeps: the last K, those whose number is a multiple of M (and those\n"
-               "         without a number), those named by --keep. 'keep' takes it back, until\n"
-               "         gc\n"
+               "         without a number), those named by --keep; -f: even if that is all there\n"
+               "         is. 'keep' takes it back, until gc\n"
                "gc       removes what is forgotten, all but the names, so that watch does not\n"
                "         add them again. Kept deltas whose base goes are coded again first,\n"
                "         against the last one before them that is kept, and checked\n"
@@ -339,7 +380,8 @@ static const struct topic topics[] = {
               "--svg       PREFIX-compressibility.svg: of each snapshot the planes' entropies\n"
               "            and what LMC takes; PREFIX-density.svg, of two and more: the share\n"
               "            of elements that have changed, by tensor and snapshot. -f overwrites\n"},
-    {"cat", "  lmc cat [--npy] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
+    {"cat", "  lmc cat [--npy] [--f32] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
+            "  lmc cat --safetensors [--f32] [--file PATH] [-o OUT] FILE.lmc [TENSOR...]\n"
             "\n"
             "Writes the bytes of a tensor, or of a slice of it, to standard output; only the\n"
             "blocks that hold them are read. SLICE is as in NumPy, without steps:\n"
@@ -348,10 +390,14 @@ static const struct topic topics[] = {
             "like a slice, the name wins. The array of a .npy file has an empty name: lmc cat\n"
             "a.npy.lmc '[0:10]'. A lone tensor needs no name.\n"
             "\n"
-            "--npy     write a .npy file; dtypes that NumPy lacks (BF16, F8_*) become raw\n"
-            "          bytes of their width: view() them\n"
+            "--npy     write a .npy file, as np.save does; dtypes that NumPy lacks become raw\n"
+            "          bytes: np.load('w.npy').view(ml_dtypes.bfloat16)\n"
+            "--f32     BF16, F16, F8_E4M3 and F8_E5M2 become F32, which holds them exactly\n"
+            "--safetensors\n"
+            "          write a safetensors file of all tensors, or of those named; a name may\n"
+            "          be a pattern: 'layers.0.*'\n"
             "--file    the file of the snapshot that holds the tensor, where several have one\n"
-            "          of that name\n"},
+            "          of that name; without TENSOR, the bytes of that file\n"},
     {"dump", "  lmc dump [-v] FILE.lmc\n"
              "\n"
              "Prints the file field by field, from front to back: offset, bytes, name and\n"
@@ -385,7 +431,8 @@ static const struct topic topics[] = {
                "  index    a few bytes for each block, and the names: about 100 bytes for each\n"
                "           MB of bf16\n"
                "  header   of a safetensors or GGUF file, at most 100 MB: about 12 times its\n"
-               "           size, with all that is kept of its tensors\n"
+               "           size, with all that is kept of its tensors; the pickle of a file of\n"
+               "           PyTorch, at most 64 MB: some 20 times its size\n"
                "\n"
                "-l and cat hold the index twice and a window of 4 MiB, diff and stats three\n"
                "pieces of 16 MiB; stats the index of each .lmc file and 2 MiB.\n"},
@@ -402,8 +449,16 @@ static const struct topic topics[] = {
 };
 
 /* words of the command line that stand in the topic of others */
-static const struct topic aliases[] = {
-    {"fold", "chains"}, {"rebase", "chains"}, {"verify", "chains"}, {"list", ""}};
+static const struct topic aliases[] = {{"fold", "chains"},
+                                       {"rebase", "chains"},
+                                       {"verify", "chains"},
+                                       {"list", ""},
+                                       {"compress", ""},
+                                       {"test", ""},
+                                       {"decompress", "directories"},
+                                       {"restore", "directories"},
+                                       {"info", ""},
+                                       {"version", ""}};
 
 int print_help(const char *name)
 {
@@ -412,6 +467,7 @@ int print_help(const char *name)
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         if (strcmp(topics[i].name, name) == 0) {
             fputs(topics[i].text, stdout);
+            if (*name == '\0') fputs(overview_end, stdout);
             return CODE_OK;
         }
     return fail(CODE_USAGE, NULL,

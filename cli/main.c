@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,9 +82,10 @@ static int process_file(const char *path, int is_named, const struct arguments *
 static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
-    int code = list_tree(&l, path);
+    int code = list_tree(&l, path, LINKS_KEEP);
     for (size_t i = 0; i < l.n; i++)
-        if (!l.entries[i].is_directory && !is_temporary_name(l.entries[i].path) &&
+        if (!l.entries[i].is_directory && (!l.entries[i].link || l.entries[i].is_file) &&
+            !is_temporary_name(l.entries[i].path) &&
             has_suffix(l.entries[i].path) == (a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
             code = worse(code, process_file(full, 0, a));
@@ -120,9 +122,12 @@ static int check_inputs(const struct arguments *a)
 
 static int process_files(const struct arguments *a)
 {
+    const struct restore_options to_restore = {a->common, 0};
     int code = check_inputs(a);
     if (code != CODE_OK) return code;
     if (a->n_names == 0) return process_path("-", a);
+    if (a->n_parts)
+        return restore_parts(a->names[0], a->names + 1, (size_t)a->n_parts, &to_restore);
     for (int i = 0; i < a->n_names; i++) code = worse(code, process_path(a->names[i], a));
     return code;
 }
@@ -155,7 +160,7 @@ static int run_series(const struct arguments *a)
 
 static int run_verb(const struct arguments *a)
 {
-    const struct cat_options to_cat = {a->common, a->npy, a->file};
+    const struct cat_options to_cat = {a->common, a->npy, a->f32, a->safetensors, a->file};
     const struct diff_options to_diff = {a->common, a->coding.level, a->json};
     const struct stats_options to_count = {a->common, a->coding.level, a->json, a->svg};
     const struct recode_options to_recode = {a->common, a->coding};
@@ -169,7 +174,7 @@ static int run_verb(const struct arguments *a)
     case VERB_RESTORE:
     case VERB_TEST:
     case VERB_LIST: return process_files(a);
-    case VERB_CAT: return cat_tensor(names[0], n == 2 ? names[1] : NULL, &to_cat);
+    case VERB_CAT: return cat_tensors(names[0], names + 1, n - 1, &to_cat);
     case VERB_DIFF: return diff_snapshots(names[0], names[1], &to_diff);
     case VERB_STATS: return show_stats(names, n, &to_count);
     case VERB_FOLD: return fold_deltas(names, n, output, &to_recode);
@@ -202,9 +207,11 @@ static unsigned count_threads(long wanted)
 /* Results that went to standard output through stdio or directly: an error may show up only now. */
 static int close_standard_output(int code)
 {
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CODE_OK)
-        return fail_errno("(standard output)", errno, "cannot write");
-    return code;
+    struct pollfd closed = {STDOUT_FILENO, 0, 0};
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || code != CODE_OK) return code;
+    if (poll(&closed, 1, 0) == 1 && (closed.revents & POLLERR)) /* errno may be of another call */
+        return CODE_ERROR;
+    return fail_errno(STANDARD_OUTPUT, errno, "cannot write");
 }
 
 /* Each link of a chain is an open file, and what a shell allows is few. */

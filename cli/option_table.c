@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "option_table.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "help.h"
 #include "input/base.h"
@@ -16,10 +18,10 @@
 
 const struct verb_row verbs[N_VERBS] = {
     {NULL, NULL, "compressing", "FILE...", 0, INT_MAX, ""},
-    {NULL, NULL, "-d", "-d FILE.lmc...", 0, INT_MAX, ""},
+    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, INT_MAX, ""},
     {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, ""},
     {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, ""},
-    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, 2, " cat"},
+    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, INT_MAX, " cat"},
     {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, " diff"},
     {"stats", NULL, "'lmc stats'", "[--svg PREFIX] SNAPSHOT...", 1, INT_MAX, " stats"},
     {"fold", NULL, "'lmc fold'", "--base BASE [--base LINK]... DELTA... -o OUT", 1, INT_MAX,
@@ -37,7 +39,7 @@ const struct verb_row verbs[N_VERBS] = {
     {"series", "cat", "", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", 1, 2,
      " series"},
     {"series", "prune", "",
-     "[--dry-run] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", 0, INT_MAX,
+     "[--dry-run] [-f] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", 0, INT_MAX,
      " series"},
     {"series", "keep", "", "NAME...", 1, INT_MAX, " series"},
     {"series", "gc", "", "[--dry-run]", 0, 0, " series"},
@@ -75,9 +77,62 @@ static int take_threads(struct arguments *a, const char *text)
     return CODE_OK;
 }
 
+/* Names of NumPy and PyTorch beside those of safetensors. */
+static const char *const dtype_names[][2] = {
+    {"bool_", "BOOL"},
+    {"uint8", "U8"},
+    {"byte", "U8"},
+    {"int8", "I8"},
+    {"int16", "I16"},
+    {"short", "I16"},
+    {"uint16", "U16"},
+    {"int32", "I32"},
+    {"int", "I32"},
+    {"uint32", "U32"},
+    {"int64", "I64"},
+    {"long", "I64"},
+    {"uint64", "U64"},
+    {"float16", "F16"},
+    {"half", "F16"},
+    {"fp16", "F16"},
+    {"bfloat16", "BF16"},
+    {"float32", "F32"},
+    {"float", "F32"},
+    {"fp32", "F32"},
+    {"single", "F32"},
+    {"float64", "F64"},
+    {"double", "F64"},
+    {"fp64", "F64"},
+    {"complex64", "C64"},
+    {"cfloat", "C64"},
+    {"float8_e4m3fn", "F8_E4M3"},
+    {"float8_e5m2", "F8_E5M2"},
+    {"float8_e4m3fnuz", "F8_E4M3FNUZ"},
+    {"float8_e5m2fnuz", "F8_E5M2FNUZ"},
+    {"float8_e8m0fnu", "F8_E8M0"},
+};
+
+/* "bf16", "torch.float32", "np.int8": any case. LMC_AUTO: there is none. */
+static enum lmc_dtype find_dtype(const char *text)
+{
+    char name[33];
+    size_t size;
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const modules[] = {"torch.", "numpy.", "np."};
+        if (strncmp(text, modules[i], strlen(modules[i])) == 0) text += strlen(modules[i]);
+    }
+    size = strlen(text);
+    if (size >= sizeof name) return LMC_AUTO;
+    for (size_t i = 0; i <= size; i++) name[i] = (char)tolower((unsigned char)text[i]);
+    for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++)
+        if (strcmp(name, dtype_names[i][0]) == 0) return lmc_dtype_find(dtype_names[i][1]);
+    for (size_t i = 0; i < size; i++) name[i] = (char)toupper((unsigned char)text[i]);
+    return lmc_dtype_find(name);
+}
+
 static int take_dtype(struct arguments *a, const char *text)
 {
-    a->common.dtype = lmc_dtype_find(text);
+    a->common.dtype = find_dtype(text);
     if (a->common.dtype == LMC_AUTO)
         return fail_usage(a,
                           "--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
@@ -91,6 +146,15 @@ static int take_base(struct arguments *a, const char *text)
 {
     if (is_dash(text)) return fail_usage(a, "--base wants the name of a file or directory%s", "");
     add_base(&a->bases, text);
+    return CODE_OK;
+}
+
+static int take_search(struct arguments *a, const char *text)
+{
+    struct stat st;
+    if (stat(text, &st) != 0 || !S_ISDIR(st.st_mode))
+        return fail_usage(a, "--search wants a directory of snapshots, and '%s' is none", text);
+    add_search(&a->bases, text);
     return CODE_OK;
 }
 
@@ -158,20 +222,25 @@ static int take_archive(struct arguments *a, const char *text)
     return CODE_OK;
 }
 
+int print_version(void)
+{
+    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR,
+           LMC_FORMAT_MINOR, lmc_tier_name(lmc_tier_current()));
+    return CODE_OK;
+}
+
 static int take_version(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
-    printf("lmc %s, format %d.%d (all levels), %s\n", lmc_version(), LMC_FORMAT_MAJOR,
-           LMC_FORMAT_MINOR, lmc_tier_name(lmc_tier_current()));
-    return CODE_OK;
+    return print_version();
 }
 
 static int take_help(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
-    return print_help("");
+    return print_help(*verbs[a->verb].topic ? verbs[a->verb].topic + 1 : "");
 }
 
 /* -- the options -- */
@@ -201,8 +270,8 @@ const struct option options[] = {
 
     {'o', "output", TEXT, WRITERS | V(SALVAGE), 0, 0, take_output, "the name of the output"},
     {'c', "stdout", FLAG, WRITERS, AT(common.to_stdout), 1, NULL, NULL},
-    {'f', "force", FLAG, PLAIN | V(SERIES_RESTORE) | V(SERIES_CAT), AT(common.force), 1, NULL,
-     NULL},
+    {'f', "force", FLAG, PLAIN | V(SERIES_RESTORE) | V(SERIES_CAT) | V(SERIES_PRUNE),
+     AT(common.force), 1, NULL, NULL},
     {'r', "recursive", FLAG, V(COMPRESS) | V(RESTORE) | V(TEST) | V(LIST) | V(CAT), AT(recursive),
      1, NULL, NULL},
     {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | V(SERIES_ADD) | V(SERIES_WATCH), AT(remove_source),
@@ -214,6 +283,12 @@ const struct option options[] = {
 
     {0, "base", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
     {0, "patch-from", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
+    {0, "search", TEXT, PLAIN & ~V(APPLY), 0, 0, take_search, "a directory of snapshots"},
+    {0, "no-search", FLAG, PLAIN & ~V(APPLY), AT(bases.is_closed), 1, NULL, NULL},
+    {0, "dereference", FLAG, PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.links),
+     LINKS_FOLLOW, NULL, NULL},
+    {0, "no-dereference", FLAG, PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.links),
+     LINKS_KEEP, NULL, NULL},
     {0, "trust-base", FLAG, V(APPLY), AT(trust_base), 1, NULL, NULL},
     {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
     {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
@@ -231,6 +306,8 @@ const struct option options[] = {
     {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(json), 1, NULL,
      NULL},
     {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(npy), 1, NULL, NULL},
+    {0, "f32", FLAG, V(CAT), AT(f32), 1, NULL, NULL},
+    {0, "safetensors", FLAG, V(CAT), AT(safetensors), 1, NULL, NULL},
     {0, "file", ANY, V(CAT) | V(SERIES_CAT), AT(file), 0, NULL,
      "the path of a file in the snapshot"},
     {0, "svg", TEXT, V(STATS), AT(svg), 0, NULL, "what the names of the pictures begin with"},

@@ -63,4 +63,7 @@ extern const size_t n_options;
 /* Reports a mistake in the command line. format: with one %s, for what. */
 int fail_usage(const struct arguments *a, const char *format, const char *what);
 
+/* What --version prints. */
+int print_version(void);
+
 #endif

@@ -72,6 +72,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import zlib
 
@@ -218,7 +219,9 @@ def write_json(path, value):
 def read_json(path):
     """An object, or None if there is no such file."""
     try:
-        with open(path, "rb") as f:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as f: # a pipe would be waited for
+            if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+                raise Corrupt("%s is no file" % path)
             value = json.load(f)
     except FileNotFoundError:
         return None
@@ -655,8 +658,11 @@ def make_stage(args, stage, begin, full, links):
             return payload
 
         def make_tensor(t, source, out):
-            if full and full.checksums and full.checksum(source) != full.checksums[t.name]:
-                raise Corrupt("version %d, tensor %s: wrong checksum" % (full.number, ascii(t.name)))
+            if full and full.checksums: # of what stays here, not of what was read once before
+                out[:] = source
+                source = out
+                if full.checksum(out) != full.checksums[t.name]:
+                    raise Corrupt("version %d, tensor %s: wrong checksum" % (full.number, ascii(t.name)))
             for link in links:
                 if t.name not in link.payloads:
                     continue
@@ -675,14 +681,16 @@ def make_stage(args, stage, begin, full, links):
 
         for file in list_files(begin):
             path, made = os.path.join(begin, file), os.path.join(stage, file)
+            if full and os.path.islink(path): # nobody publishes them; it might lead anywhere
+                raise Corrupt("%s is a link" % path)
             mine = [t for t in tensors.values() if t.path == path]
             if mine and (begin != args.local_dir or any(t.name in link.payloads for t in mine for link in links)):
                 source = map_file(path)
                 out = make_file(made, source.size)
                 first, last = mine[0].offset, mine[-1].offset + mine[-1].size
-                if full and full.checksums and full.checksum(source[:first]) != full.headers.get(file):
-                    raise Corrupt("%s: its header has another checksum" % path)
                 out[:first], out[last:] = source[:first], source[last:]
+                if full and full.checksums and full.checksum(out[:first]) != full.headers.get(file):
+                    raise Corrupt("%s: its header has another checksum" % path)
                 list(pool.map(lambda t: make_tensor(t, get_bytes(source, t), get_bytes(out, t)), mine))
                 out.flush()
                 shutil.copymode(path, made)

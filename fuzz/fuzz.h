@@ -147,6 +147,9 @@ typedef struct fuzz_heap {
 
 extern fuzz_heap fuzz_memory;
 
+/* Bytes of blocks that were decoded so far. */
+extern uint64_t fuzz_decoded;
+
 void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size);
 void fuzz_begin(void);
 void fuzz_end(void);

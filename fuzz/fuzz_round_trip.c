@@ -327,6 +327,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.level = level ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
     options.may_quantize = 1;
     options.content_hashes = (int)hashes;
+    options.group_files = (int)(seed >> 3 & 1);
     if (how_base) {
         lmc_reader_options reader_options;
         memset(&reader_options, 0, sizeof reader_options);

@@ -2,6 +2,8 @@
  * the allocator behind it, and ways to what is private in it. */
 #include "fuzz.h"
 
+uint64_t fuzz_decoded;
+
 #ifdef FUZZ_WITH_TESTS /* tests/t_lmc.c includes this file behind its own implementation */
 static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t new_size)
 {
@@ -11,6 +13,7 @@ static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t
 #else
 #define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
     ((void)(user), fuzz_realloc(ptr, old_size, new_size))
+#define LMC__COUNT_DECODED(size) (fuzz_decoded += (size))
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #endif

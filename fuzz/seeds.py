@@ -290,9 +290,21 @@ def delta():
                     + struct.pack('<II', 16 + fail % 2 * 8 + fail * 32, len(base))
 
 
+def work():
+    """Files that cost much, small enough to be changed; those of delta."""
+    sys.path.insert(0, os.path.join(VECTORS, '..', '..', 'tests'))
+    import hostile
+    for n, blocks in (20, 2), (40, 4), (60, 6), (200, 5):
+        yield hostile.segments_of_one_byte(n, blocks) + bytes(16)
+        base, delta_file = hostile.delta_of_one_byte(n, blocks)
+        yield base + delta_file + bytes(12) + struct.pack('<I', len(base))
+    yield hostile.tensors_of_one_byte(100) + bytes(16)
+    yield from delta()
+
+
 def main():
     out = sys.argv[1]
-    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta')}
+    makers = {k: v for k, v in globals().items() if k in ('block', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta', 'work')}
     makers.update(seeds_command.makers)
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)

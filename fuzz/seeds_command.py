@@ -1,11 +1,15 @@
 """Seeds for the harnesses of the command's readers, for seeds.py: by the generators of the tests, and small ones made here."""
 import os
+import pickle
 import struct
 import sys
+import types
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'tests'), os.path.join(HERE, '..', 'spec')]
 from lmc_decode import crc32c  # noqa: E402
+from test_checkpoints import F, SAMPLES, archive, pickled, torch_file  # noqa: E402
 from test_command import gguf, npy, safetensors, safetensors_raw  # noqa: E402
 
 
@@ -102,4 +106,52 @@ def manifest():
         yield text + number.to_bytes(8, 'little') + b'\4'
 
 
-makers = {'containers': containers, 'manifest': manifest}
+def metadata(items):
+    """What torch.distributed.checkpoint pickles of (name, extents, position, offset, size), by classes of the names that it has."""
+    module = types.ModuleType('torch.distributed.checkpoint.metadata')
+    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint':
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules[module.__name__] = module
+    for name in 'Metadata', 'MetadataIndex', 'TensorStorageMetadata', 'Size', '_StorageInfo':
+        setattr(module, name, type(name, (), {'__module__': module.__name__}))
+
+    def make(name, **state):
+        made = getattr(module, name)()
+        made.__dict__.update(state)
+        return made
+    data = pickle.dumps(make(
+        'Metadata', state_dict_metadata={name: make('TensorStorageMetadata', size=tuple(extents), chunks=[]) for name, extents, *_ in items}, planner_data=None,
+        storage_data={make('MetadataIndex', fqn=name, offset=tuple(position), index=i): make('_StorageInfo', relative_path='__0_0.distcp', offset=offset, length=size)
+                      for i, (name, _, position, offset, size) in enumerate(items)}), protocol=4)
+    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint', module.__name__:
+        del sys.modules[name]
+    return data
+
+
+def torch():
+    item = torch_file({'w': F}, {'0': bytes(range(24))}, prefix='archive/')
+    for protocol in 2, 4:
+        items = [('w', [4, 3], [2 * i, 0], i * len(item), len(item)) for i in range(2)]
+        about = metadata(items)
+        yield about + item * 2 + struct.pack('>H', len(about))[::-1] + b'\3'
+        yield item * protocol + b'\2'
+    for name in SAMPLES.namelist():
+        data = SAMPLES.read(name)
+        if name.endswith('.pt'):
+            yield data + b'\0'
+            if zipfile.is_zipfile(SAMPLES.open(name)):
+                with zipfile.ZipFile(SAMPLES.open(name)) as z:
+                    for member in z.namelist():
+                        if member.endswith('/data.pkl'):
+                            yield z.read(member) + b'\1'
+        if name.endswith('.distcp'):
+            at = data.rfind(b'PK\3\4', 0, len(data) * 95 // 100)
+            while at > 0 and data[at + 30:at + 46] != b'archive/data.pkl':
+                at = data.rfind(b'PK\3\4', 0, at)
+            yield data[max(at, 0):] + b'\2'
+    for tensors in ({'w': F, 'v': ('torch.LongStorage', '1', 32, 2, (3, 4), (1, 3))}, {'a': ('torch.HalfStorage', '2', 12, 0, (), ()), 'b': ('torch.HalfStorage', '2', 12, 6, (6,), (1,))}):
+        yield pickled({k: (v[0], *v[1:]) for k, v in tensors.items()}) + b'\1'
+    yield archive({'x': b'y'}) + b'\0'
+
+
+makers = {'containers': containers, 'manifest': manifest, 'torch': torch}

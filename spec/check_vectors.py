@@ -57,6 +57,15 @@ def bases_of(entry):
     return [os.path.join(VECTORS, path) for path in entry["base"]]
 
 
+def links_of(entry):
+    """The symbolic links that the metadata tells of (10.2)."""
+    for item in entry.get("metadata", []):
+        if raw(item, "key") == b"lmc.links":
+            parts = raw(item, "value").split(b"\0")
+            return {path[1:]: target for path, target in zip(parts[0::2], parts[1::2]) if path[:1] == b"s"}
+    return {}
+
+
 def expect(entry, level):
     """The statuses that a decoder of this level may report."""
     above = ["UNSUPPORTED", "BASE_MISSING"] if entry["level"] > level else []
@@ -172,14 +181,19 @@ def compare_command(entry, level, template):
         files = entry["files"]
         if len(files) == 1 and files[0]["kind"] == "regular":
             if os.path.isdir(out):                  # a command may take a file with a Path for a folder of one file
-                return compare_directory(os.fsencode(out), files)
+                return compare_directory(os.fsencode(out), entry)
             return None if os.path.isfile(out) and digest(read(out)) == files[0]["sha256"] else "content of the file"
-        return compare_directory(os.fsencode(out), files)
+        return compare_directory(os.fsencode(out), entry)
 
 
-def compare_directory(out, files):
-    expected = {raw(file, "path"): file for file in files}
-    found = {os.path.relpath(os.path.join(folder, name), out) for folder, _, names in os.walk(out) for name in names}
+def compare_directory(out, entry):
+    expected = {raw(file, "path"): file for file in entry["files"]}
+    found = {os.path.relpath(os.path.join(folder, name), out) for folder, _, names in os.walk(out) for name in names
+             if not os.path.islink(os.path.join(folder, name))}
+    links = {os.fsencode(os.path.relpath(os.path.join(folder, name), out)): os.fsencode(os.readlink(os.path.join(folder, name)))
+             for folder, folders, names in os.walk(out) for name in folders + names if os.path.islink(os.path.join(folder, name))}
+    if links and links != links_of(entry):             # a decoder need not make them (10.2), but then it makes none
+        return "links"
     if found != {path for path, file in expected.items() if file["kind"] == "regular"}:
         return "names of the files"
     for path, file in expected.items():

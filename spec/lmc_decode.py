@@ -1499,6 +1499,31 @@ def decode(data, bases=(), **how):
 EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}       # others: 3
 
 
+def links_of(value, files):
+    """The links of a directory (section 10.2), as (b"s" or b"h", Path, Target)."""
+    links, contents = [], {file.path: file for file in files}
+    if value and value[-1:] != b"\0" or value.count(b"\0") % 2:
+        raise LmcError("CORRUPT", "lmc.links ends within a link")
+    parts = value.split(b"\0")[:-1]
+    for head, target in zip(parts[0::2], parts[1::2]):
+        kind, path = head[:1], head[1:]
+        require(kind in (b"s", b"h") and target != b"", "a link of another Type, or without Target")
+        for name in [path] + ([target] if kind == b"h" else []):
+            require(b"\\" not in name and not {b"", b".", b".."} & set(name.split(b"/")), "Path of a link")
+        require(not links or links[-1][1] < path, "links do not ascend")
+        if kind == b"h":
+            pair = [contents.get(name) for name in (path, target)]
+            require(all(pair) and path != target and pair[0].kind == pair[1].kind == REGULAR and pair[0].crc == pair[1].crc and
+                    pair[0].size == pair[1].size, "a hard link of two that are not one")
+        else:
+            above = [path[:i] for i, byte in enumerate(path) if byte == 0x2F]
+            require(path not in contents and not any(name in contents and contents[name].kind == REGULAR for name in above),
+                    "a link where a file is")
+            require(not any(name == p for name in above for k, p, _ in links if k == b"s"), "a link below a link")
+        links.append((kind, path, target))
+    return links
+
+
 class Restore:
     """Writes the files below a temporary directory beside OUT; publish() moves them there."""
 
@@ -1519,8 +1544,11 @@ class Restore:
         if file.kind == REGULAR:
             self.open = open(path, "xb")
 
-    def publish(self, files):
+    def publish(self, files, metadata=()):
         self.close()
+        if files[0].path or files[0].kind == DIRECTORY:
+            for kind, path, target in links_of(dict(metadata).get(b"lmc.links", b""), files):
+                self.make_link(kind, path, target)
         for file in sorted(files, key=lambda file: file.path, reverse=True):        # a directory after what is in it
             path = os.path.join(self.root, file.path or b"file")
             if file.mtime is not None:
@@ -1540,6 +1568,16 @@ class Restore:
             sys.stdout.buffer.flush()
         else:
             raise OSError("the snapshot is a directory: standard output takes one file only")
+
+    def make_link(self, kind, path, target):
+        """Section 10.2. The directory is new and private, and no link was made below another one: none is followed."""
+        path, folder = os.path.join(self.root, path), os.path.dirname(path)
+        if kind == b"h":
+            os.remove(path)
+            os.link(os.path.join(self.root, target), path)
+        else:
+            os.makedirs(os.path.join(self.root, folder), exist_ok=True)
+            os.symlink(target, path)
 
     def close(self):
         if self.open:
@@ -1593,7 +1631,8 @@ def main(arguments):
                 print(describe(decode_stream(stream, bases, **how)))
             else:
                 restore = Restore(arguments[1])
-                restore.publish(decode_stream(stream, bases, restore.deliver, **how).files)
+                snapshot = decode_stream(stream, bases, restore.deliver, **how)
+                restore.publish(snapshot.files, snapshot.metadata)
     except LmcError as error:
         print("lmc_decode: %s" % error, file=sys.stderr)
         return EXIT_CODES.get(error.status, 3)

@@ -480,7 +480,20 @@ typedef struct lmc_tensor {
      * writer. One that was fitted with a second moment wants a twin: where that is, with
      * LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
+    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
+     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_tensor;
+
+/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+ * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
+ * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+typedef struct lmc_base_part {
+    const char *path; /* of its file; NULL: any */
+    const char *name; /* NULL: nothing predicts these bytes */
+    uint64_t offset, size;
+} lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
  * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
@@ -606,6 +619,12 @@ typedef struct lmc_writer_options {
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
+    /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
+     * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
+     * those that are alike should come one after another. The file's header tells. With a base
+     * those that the base has are written by themselves, as long as the snapshot may be restored
+     * over it (lmc_reader_can_restore_in_place). */
+    int group_files;
 } lmc_writer_options;
 
 /* Memory:
@@ -618,6 +637,7 @@ typedef struct lmc_writer_options {
  *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be what
  *                    safetensors writes there
  *   in flight        12 bytes for each tensor that begins in a block
+ *   with group_files the small files that wait, up to 4 MiB and a block
  *
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
@@ -707,6 +727,9 @@ typedef struct lmc_restore_options {
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
+    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
+     * with a zero byte, value is valid during the call. Or NULL. */
+    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -753,6 +776,11 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
+    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
+     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
+     * as well; this also finds blocks of another snapshot, together with an index made for them. It
+     * takes a fifth to two fifths more time, and is no protection against forgers. */
+    int check_identities;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -789,7 +817,8 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader,
                                                              const char *name, size_t *file_number,
                                                              const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. */
+ * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
+ * bytes for each of size + 2^23, for each snapshot of the chain, which only hostile files do. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
                                                            uint64_t offset, void *dst, size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor

@@ -172,18 +172,18 @@ def delta_of_one_byte(n, n_blocks):
     return base, d.done()
 
 
-def tensors_of_one_byte(n):
-    """A block of 8 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes it for each."""
+def tensors_of_one_byte(n, n_blocks=1):
+    """Blocks of 8 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes one for each."""
     f = File()
-    data = bytes(LARGEST)
+    data = bytes(LARGEST * n_blocks)
     names = [b"%08x" % (i * 2654435761 & 0xFFFFFFFF) for i in range(n)]
-    step = LARGEST // n
-    body = varint(1) + bytes([0, 0]) + varint(0) + varint(LARGEST) + varint(n)
+    step = len(data) // n
+    body = varint(1) + bytes([0, 0]) + varint(0) + varint(len(data)) + varint(n)
     for i, name in enumerate(names):
         body += bytes([2 if i else 0, 0]) + varint(len(name)) + name + (varint(step - 1) if i else b"") + bytes([2, 1]) + varint(1)
     one = identity(0, b"U8", (1,), bytes(1))
     f.file(body, crc(data), [(name, one) for name in names])
-    f.run(run_body(LARGEST, 23), [zeros(0, 0)])
+    f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
     return f.done()
 
 

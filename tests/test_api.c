@@ -585,7 +585,12 @@ static void test_copy_quantised(void)
     size_t i;
     t_note("copy, quantised");
     memset(&first, 0, sizeof first);
-    for (i = 0; i < N; i++) moments[i] = 1e-6f * (float)(1 + i % 977) * (float)(1 + i % 13);
+    for (i = 0; i < N; i++) { /* the bytes of little-endian floats */
+        const float value = 1e-6f * (float)(1 + i % 977) * (float)(1 + i % 13);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        t_store32((uint8_t *)(moments + i), bits);
+    }
     source = source_of(&memory, moments, sizeof moments);
     options.dtype = LMC_F32;
     options.role = LMC_ROLE_SECOND_MOMENT;

@@ -1977,6 +1977,15 @@ static size_t find_run(const edited *e, unsigned prediction, unsigned conversion
     abort();
 }
 
+/* The last run without prediction, which no other run refers to. */
+static size_t find_plain_run(const edited *e)
+{
+    size_t i = e->w.n;
+    while (i-- > 0)
+        if (e->w.sections[i].kind[0] == 'R' && e->runs[i].prediction == 0) return i;
+    abort();
+}
+
 /* Runs to bodies, and all to a file. */
 static void build_edited(edited *e, t_memory *out)
 {
@@ -2009,7 +2018,7 @@ static void test_hostile(void)
     base_run = &e.runs[find_run(&e, 1, 0)];
     own_run = &e.runs[find_run(&e, 2, 0)];
     bf16_run = &e.runs[find_run(&e, 2, 1)];
-    plain_run = &e.runs[find_run(&e, 0, 0)];
+    plain_run = &e.runs[find_plain_run(&e)];
     for (items = 0, i = 0; i < s.old_model.n_files; i++)
         items += s.old_model.files[i].file.n_tensors ? s.old_model.files[i].file.n_tensors : 1;
     build_edited(&e, &in);
@@ -2044,7 +2053,8 @@ static void test_hostile(void)
     BAD(base_run->prediction = 0);  /* blocks with one in a run without */
     BAD(plain_run->prediction = 1); /* no segments */
     /* all of its piece, zeros, which no block wants: unusual, but right */
-    TRY((plain_run->prediction = 2, plain_run->n = 1), LMC_OK, LMC_OK);
+    TRY((plain_run->prediction = 2, plain_run->n = 1, FIRST(plain_run).size = plain_run->size),
+        LMC_OK, LMC_OK);
     TRY(base_run->prediction = 4, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
     TRY(base_run->conversion = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);
     TRY(plain_run->conversion = 1, LMC_ERR_UNSUPPORTED, LMC_ERR_UNSUPPORTED);

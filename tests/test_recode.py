@@ -79,7 +79,7 @@ class Chain(Case):
         name = "s%02d" % k
         if not os.path.exists(self.path(name)):
             chain = self.bases(i for i in range(N) if i != k)
-            self.lmc("-d", name + ".lmc", *chain)
+            self.lmc("-d", name + ".lmc", *chain, says="")  # what is not needed is named
         return name
 
     def damage(self, k, at):
@@ -148,7 +148,7 @@ class Fold(Chain):
         direct = self.lmc("-c", self.lay_out(2), "--base", "s00.lmc").stdout
         self.assertLess(abs(len(p.stdout) - len(direct)), 100)  # files in the order of the chain, in which masters come first
         self.restores("folded.lmc", self.made[2][0], "--base", "s00.lmc")
-        self.lmc("-dc", "--base", "s00.lmc", stdin=p.stdout, code=1, says="cannot go to standard output")
+        self.assertEqual(self.lmc("-dc", "--base", "s00.lmc", stdin=p.stdout).stdout[257:262], b"ustar")
 
     def test_missing_links(self):
         identity = {k: self.listing("s%02d.lmc" % k)["identity"][:16] for k in (0, 2, 3, 5)}
@@ -158,7 +158,7 @@ class Fold(Chain):
         self.assertIn("s02.lmc is %s" % identity[2], text)
         text = refuse("--base", "s02.lmc", *self.names([1]), code=4)
         self.assertIn("s01.lmc: needs the base %s (named 's00.lmc' when this delta was made); given: s02.lmc is %s" % (identity[0], identity[2]), text)
-        text = refuse("--base", "s05.lmc", *self.names([6, 7]), code=4)  # whose own base is not there
+        text = refuse("--base", "s05.lmc", "--no-search", *self.names([6, 7]), code=4)  # whose own base is not there
         self.assertIn("s05.lmc: needs the base ", text)
         refuse("--base", "nowhere", *self.names([1]), code=4, says="nowhere: the base cannot be opened")
         self.lmc("fold", "--base", "s00.lmc", *self.names([1, 2, 4]), "-c", code=4)
@@ -188,9 +188,9 @@ class Fold(Chain):
     def test_loop(self):
         for a, b in ((1, 2), (2, 1)):
             self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))
-        self.refuses("fold", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
+        self.refuses("fold", "--no-search", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
         self.lmc(self.lay_out(3), "--base", "s02", "-o", "3-of-2.lmc")
-        self.refuses("fold", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "3-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
+        self.refuses("fold", "--no-search", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "3-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
 
     def test_what_changes_nothing(self):
         self.lmc("--base", "s01.lmc", "--base", "s00.lmc", self.lay_out(1), "-o", "same.lmc")
@@ -249,19 +249,21 @@ class Fold(Chain):
             self.skipTest("no LMC_DATA")
         steps = sorted(os.listdir(series))
         for k, s in enumerate(steps):
-            self.lmc(os.path.join(series, s), "-o", "r%02d.lmc" % k, *(a for i in range(k - 1, -1, -1) for a in ("--base", "r%02d.lmc" % i)))
-        chain = ["r%02d.lmc" % k for k in range(1, len(steps))]
-        self.lmc("fold", "--base", "r00.lmc", *chain[::-1], "-o", "folded.lmc")
-        self.lmc(os.path.join(series, steps[-1]), "--base", "r00.lmc", "-o", "direct.lmc")
+            self.lmc(os.path.join(series, s), "-o", "r%02d.lmc" % k, *(a for i in range(k - 1, -1, -1) for a in ("--base", "r%02d.lmc" % i)), says="")
+        whole = [k for k in range(len(steps)) if "base_identity" not in self.listing("r%02d.lmc" % k)][-1]  # steps far apart share nothing
+        self.assertLess(whole, len(steps) - 2)
+        first, chain = "r%02d.lmc" % whole, ["r%02d.lmc" % k for k in range(whole + 1, len(steps))]
+        self.lmc("fold", "--base", first, *chain[::-1], "-o", "folded.lmc")
+        self.lmc(os.path.join(series, steps[-1]), "--base", first, "-o", "direct.lmc")
         self.assertEqual(self.read("folded.lmc"), self.read("direct.lmc"))
-        self.lmc("verify", "r00.lmc", *chain, "folded.lmc")
+        self.lmc("verify", first, *chain, "folded.lmc")
 
 
 class Rebase(Chain):
     def test_onto_another(self):
         for onto, chain in (("s00.lmc", []), ("s03.lmc", [1, 2]), ("s11.lmc", [])):
             self.lmc("rebase", "-f", *self.bases(k for k in range(12) if "s%02d.lmc" % k != onto), "--onto", onto, "s12.lmc", "-o", "x.lmc")
-            self.lmc(self.lay_out(12), "-f", "--base", onto, *self.bases(range(11)), "-o", "direct.lmc")
+            self.lmc(self.lay_out(12), "-f", "--base", onto, *self.bases(range(11)), "-o", "direct.lmc", says="")
             self.assertEqual(self.read("x.lmc"), self.read("direct.lmc"))
         self.lay_out(5)
         self.lmc("rebase", "-f", *self.bases(range(12)), "--onto=s05", "s12.lmc", "-o", "x.lmc")
@@ -283,7 +285,10 @@ class Rebase(Chain):
                            ("x.bin", old, new), ("grown", b"ab" * 5000, b"ab" * 6000), ("empty", b"", b"")):
             self.write("old-" + name, a)
             self.write(name, b, 0o640)
-            self.lmc(name, "--base", "old-" + name)
+            self.lmc(name, "--base", "old-" + name, says="nothing of it was found in the base" if name in ("grown", "empty") else None)
+            if name in ("grown", "empty"):
+                self.assertNotIn("base_identity", self.listing(name + ".lmc"))
+                continue
             self.lmc("rebase", "--base", "old-" + name, "--onto", "none", name + ".lmc", "-o", "whole-%s.lmc" % name)
             self.lmc(name, "-o", "direct.lmc", "-f")
             self.assertEqual(self.read("whole-%s.lmc" % name), self.read("direct.lmc"))
@@ -292,12 +297,14 @@ class Rebase(Chain):
             self.assertEqual(self.read("again.lmc"), self.read(name + ".lmc"))
 
     def test_refusals(self):
-        self.refuses("rebase", "--onto", "s00.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s05.lmc: needs the base ")
+        self.write("alone/s05.lmc", self.read("s05.lmc"))  # beside its base it would be found
+        self.write("alone/s08.lmc", self.read("s08.lmc"))
+        self.refuses("rebase", "--onto", "s00.lmc", "alone/s05.lmc", "-o", "x.lmc", code=4, says="s05.lmc: needs the base ")
         self.refuses("rebase", *self.bases(range(12)), "--onto", "nowhere", "s05.lmc", "-o", "x.lmc", code=4, says="nowhere: the base cannot be opened")
         self.refuses("rebase", *self.bases(range(12)), "--onto", "s08.lmc", "s05.lmc", "-o", "x.lmc", code=4,
                      says="s08.lmc: is a delta that needs s05.lmc")
         self.refuses("rebase", *self.bases(range(5)), "--onto", "s05.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s05.lmc: is s05.lmc")
-        self.refuses("rebase", *self.bases(range(5)), "--onto", "s08.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s08.lmc: needs the base")
+        self.refuses("rebase", *self.bases(range(5)), "--onto", "alone/s08.lmc", "s05.lmc", "-o", "x.lmc", code=4, says="s08.lmc: needs the base")
         for out in ("s05.lmc", "s00.lmc", "s03.lmc"):
             self.refuses("rebase", "-f", *self.bases(range(5)), "--onto", "s00.lmc", "s05.lmc", "-o", out, code=1)
         self.lay_out(7)
@@ -362,9 +369,9 @@ class Rebase(Chain):
             path = os.path.join(vectors, "invalid", v["name"] + ".lmc")
             bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
             codes = {4 if "BASE" in status else 3 if status in ("NOT_LMC", "TRUNCATED", "CORRUPT", "CHECKSUM") else 1 for status in v["status"]}
-            p = subprocess.run([LMC, "verify", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
+            p = subprocess.run([LMC, "verify", "--no-search", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
             self.assertIn(p.returncode, codes, (path, p.stderr))
-            p = subprocess.run([LMC, "rebase", "--onto", "none", path, "-o", "x.lmc"] + bases, cwd=self.dir, capture_output=True, timeout=60)
+            p = subprocess.run([LMC, "rebase", "--no-search", "--onto", "none", path, "-o", "x.lmc"] + bases, cwd=self.dir, capture_output=True, timeout=60)
             if p.returncode == 0:  # what only who reads from front to back can see
                 self.lmc("-t", "x.lmc")
                 os.unlink(self.path("x.lmc"))
@@ -446,6 +453,9 @@ class Verify(Chain):
 
     def test_missing(self):
         wanted = self.listing("s02.lmc")["identity"][:16]
+        self.lay_out(0)
+        os.mkdir(self.path("away"))  # beside the others it would be found
+        os.rename(self.path("s02.lmc"), self.path("away/s02.lmc"))
         lines = self.verify(*self.names([0, 1, 3, 4, 5]), code=4)
         self.assertEqual(sum(": ok, " in line for line in lines), 2)
         self.assertIn("lmc: s03.lmc: needs the base %s, which is none of the files; give it, too, or name it with --base" % wanted, lines)
@@ -459,7 +469,7 @@ class Verify(Chain):
     def test_loop(self):
         for a, b in ((1, 2), (2, 1)):
             self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))
-        lines = self.verify("s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", code=4, says="form a loop")
+        lines = self.verify("--no-search", "s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", code=4, says="form a loop")
         self.assertEqual(sum(": ok, " in line for line in lines), 1)
         self.verify("s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", "s01.lmc")  # of which one can be restored otherwise
 

@@ -248,7 +248,7 @@ class Salvage(Case):
         states = {t["name"]: t["state"] for t in report["files"][0]["tensors"]}
         self.assertEqual(states["new"], "intact")
         self.assertNotEqual(states["a"], "intact")
-        self.lmc("salvage", "good.lmc", "--base", "new.safetensors", code=4, says="needs the base")
+        self.lmc("salvage", "--no-search", "good.lmc", "--base", "new.safetensors", code=4, says="needs the base")
         for run, block, at, size in layout(good)[1]:
             report = self.salvage(flipped(good, at + 30), "--base", "base.safetensors", code=3)
             self.check(report, {"": new})
@@ -271,7 +271,7 @@ class Salvage(Case):
         second = array("f", (rng.random() ** 4 * 1e-6 for _ in range(150000))).tobytes()
         data = safetensors([("m.exp_avg_sq", "F32", [150000], second), ("w", "BF16", [100000], bf16(100000))])
         self.write("m.safetensors", data)
-        self.lmc("-q", "--quant", "*=bits:8", "m.safetensors", "-o", "good.lmc")
+        self.lmc("-q", "--quant", "*=bits:8", "m.safetensors", "-o", "good.lmc", says="")
         self.lmc("-q", "-d", "good.lmc", "-o", "restored")
         want = {"": self.read("restored")}
         good = self.read("good.lmc")

@@ -20,7 +20,7 @@ import unittest
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from test_command import LMC, LONG, MB, Case, bf16, f32, floats, main, safetensors  # noqa: E402
+from test_command import LMC, LONG, MB, Case, bf16, f32, floats, main, moved, safetensors  # noqa: E402
 
 KILLS = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--kills=")), 40)
 
@@ -75,6 +75,8 @@ class SeriesCase(Case):
         self.rng = random.Random(7)
 
     def series(self, *args, **more):
+        if args[0] in ("prune", "gc"):  # they say what they do
+            more.setdefault("says", "")
         return self.lmc("series", "s", *args, **more)
 
     def denies(self, *args, code, says):
@@ -238,7 +240,7 @@ class Verbs(SeriesCase):
             os.unlink(self.path("r/" + name))
         self.lmc("series", "r", "rebuild")
         self.assertEqual(list(self.listed("r")), ["a-2-fp32", "a-10-fp32", "b9", "b10", "x", "y1"])
-        self.lmc("series", "r", "prune", "--keep-every", "10")  # those without a number stay
+        self.lmc("series", "r", "prune", "--keep-every", "10", says="")  # those without a number stay
         self.assertEqual(self.kept("r"), {"a-10-fp32", "b10", "x"})
         names = ["llama-3-8b-step500", "llama-3-8b-step1000", "global_step1500-fp32", "qwen-7b-iter_0002000", "epoch=3-Step=3000-v1", "epoch=4-Step=3500"]
         for i, name in enumerate(names):
@@ -246,7 +248,7 @@ class Verbs(SeriesCase):
             self.lmc("series", "n", "add", "--name", name, "w")
         for number, name in ((500, 0), (1000, 1), (1500, 2), (2000, 3), (3000, 4)):
             self.assertEqual(self.lmc("series", "n", "restore", "-c", str(number)).stdout, b"%d" % name)
-        self.lmc("series", "n", "prune", "--keep-every", "1000")
+        self.lmc("series", "n", "prune", "--keep-every", "1000", says="")
         self.assertEqual(self.kept("n"), {names[1], names[3], names[4]})
 
     def test_anchor_and_every(self):
@@ -333,7 +335,8 @@ class Verbs(SeriesCase):
         self.check_all()
         self.assertEqual(self.files(), set(self.want))
         self.series("gc")
-        self.series("prune", *self.want)  # all, by name
+        self.denies("prune", *self.want, code=1, says="use -f to forget them all the same")
+        self.series("prune", "-f", *self.want)  # all, by name
         self.series("gc")
         self.assertEqual((self.files(), self.listed()), (set(), {}))
         self.want = {}
@@ -389,8 +392,8 @@ class Verbs(SeriesCase):
             forgotten = ["step_%d" % i for i in range(7) if pattern >> i & 1]
             shutil.copytree(self.path("s"), self.path("t"))
             if forgotten:
-                self.lmc("series", "t", "prune", *forgotten)
-            self.lmc("series", "t", "gc")
+                self.lmc("series", "t", "prune", "-f", *forgotten, says="")
+            self.lmc("series", "t", "gc", says="")
             self.want = {n: c for n, c in want.items() if n not in forgotten}
             self.check_all(directory="t")
             self.assertEqual(self.files("t"), set(self.want))
@@ -411,8 +414,8 @@ class Verbs(SeriesCase):
             if len(forgotten) not in (1, 2, 6):
                 continue
             shutil.copytree(self.path("s"), self.path("t"))
-            self.lmc("series", "t", "prune", *forgotten)
-            self.lmc("series", "t", "gc")
+            self.lmc("series", "t", "prune", "-f", *forgotten, says="")
+            self.lmc("series", "t", "gc", says="")
             self.want = {n: c for n, c in want.items() if n not in forgotten}
             self.check_all(directory="t")
             self.assertEqual(self.files("t"), set(self.want))
@@ -550,10 +553,10 @@ class Refusals(SeriesCase):
         os.mkfifo(self.path("pipe"))
         self.denies("add", "pipe", code=1, says="neither a file nor a directory")
         os.rename(self.path("pipe"), self.path("d/pipe"))
-        self.denies("add", "d", code=1, says="neither a file nor a directory")
+        self.series("add", "d", "--name", "without_pipe", says="'pipe' is neither a file nor a directory nor a link, and is left out")
         self.write("bad.safetensors", b"no header")
         self.denies("add", "bad.safetensors", code=1, says="is not a valid safetensors file")
-        self.assertEqual(self.entries()[-1]["name"], "a")
+        self.assertEqual([e["name"] for e in self.entries()][-2:], ["a", "without_pipe"])
         self.write("s/b.lmc", b"mine")
         self.write("b", b"1")
         self.denies("add", "b", code=1, says="is there already, but not in the list")
@@ -809,8 +812,8 @@ class Together(SeriesCase):
         self.chain(1, 300)
         fd = self.lock(0)
         for n in (1, 2, 3):
-            self.put("a%d.safetensors" % n, model(bf16(300, 10 + n), n))
-            self.want["a%d" % n] = model(bf16(300, 10 + n), n)
+            self.want["a%d" % n] = model(moved(bf16(300, 3), 2, 0.05, n), n)
+            self.put("a%d.safetensors" % n, self.want["a%d" % n])
         adds = [self.start("add", "a%d.safetensors" % n) for n in (1, 2, 3)]
         for p in adds:
             self.wait_for(p, b"another lmc changes the series; waiting")
@@ -941,7 +944,7 @@ class Watch(SeriesCase):
         self.write("in/a.safetensors", model(weights, 1))
         self.once("--rm")
         self.assertEqual(os.listdir(self.path("in")), [])
-        self.series("prune", "a")
+        self.series("prune", "-f", "a")
         self.write("in/a.safetensors", model(weights, 1))
         self.once("--rm")  # forgotten: stays
         self.assertEqual(os.listdir(self.path("in")), ["a.safetensors"])

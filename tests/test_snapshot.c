@@ -240,6 +240,8 @@ static void check_reader(const t_model *model, t_memory *in)
 }
 
 /* Write in many ways: the same bytes; restore and read in many ways: the same model. */
+static int g_group_files;
+
 static void check_model(const t_model *model, unsigned log2_block, const char *name)
 {
     static const size_t pieces[] = {0, 1, 7, 4097, 100001, T_STREAM};
@@ -265,6 +267,7 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             memset(&out, 0, sizeof out);
             memset(&options, 0, sizeof options);
             options.log2_block = log2_block;
+            options.group_files = g_group_files;
             options.parallel = n ? &parallel : NULL;
             options.alloc_user = &heap;
             CHECK_STATUS(t_write_model(model, &out, &options, pieces[i], id2), LMC_OK);
@@ -455,6 +458,7 @@ static void test_faults(void)
             memset(&read_options, 0, sizeof read_options);
             write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
             write_options.log2_block = 14;
+            write_options.group_files = k / step % 2;
             if (threads)
                 write_options.parallel = restore_options.parallel = read_options.parallel =
                     &parallel;
@@ -1564,6 +1568,68 @@ static void test_close_twins(void)
     free(data);
 }
 
+/* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
+ * is right, and what they make up is not what the index says. Only who asks for it is told, and
+ * only of all of the tensor. */
+static void test_identity_of_tensor(void)
+{
+    const size_t size = (size_t)1 << 20, inner = size - 400;
+    const uint64_t shape[1] = {inner / 4};
+    uint8_t *data[2], *const got = (uint8_t *)malloc(size);
+    lmc_writer_options options;
+    lmc_reader_options checked;
+    lmc_memory out[2];
+    lmc_tensor tensor = t_tensor("t", "F32", 1, shape, 200, inner);
+    lmc_file file;
+    size_t i, index, at;
+    if (!got) abort();
+    memset(&options, 0, sizeof options);
+    memset(&checked, 0, sizeof checked);
+    memset(out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    options.log2_block = 14;
+    checked.check_identities = 1;
+    file.path = "f";
+    file.size = size;
+    file.tensors = &tensor;
+    file.n_tensors = 1;
+    t_note("identity of a tensor");
+    for (i = 0; i < 2; i++) { /* noise is stored as it is, so that blocks have one size */
+        data[i] = make(size, T_RANDOM, LMC_F32);
+        data[i][300 + i] ^= 1;
+        if (!write_file(&out[i], &options, &file, LMC_AUTO, data[i])) return;
+    }
+    if (!CHECK(out[0].size == out[1].size)) return;
+    index = (size_t)w_get(out[0].data + out[0].size - 40, 8) + 24;
+    for (i = 0; i < 2; i++) {
+        const lmc_source source = lmc_memory_source(&out[1]);
+        lmc_reader *reader = NULL;
+        const lmc_tensor *t;
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &checked), LMC_OK)) return;
+        t = &lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner),
+                     i ? LMC_ERR_CORRUPT : LMC_OK);
+        if (!i) CHECK(memcmp(got, data[1] + 200, inner) == 0);
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 4, got, inner - 4), LMC_OK);
+        CHECK(memcmp(got, data[1] + 204, inner - 4) == 0);
+        for (at = index; memcmp(out[1].data + at, t->identity, sizeof t->identity) != 0;) at++;
+        lmc_reader_free(reader);
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+        t = &lmc_reader_get_file(reader, 0)->tensors[0];
+        CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner), LMC_OK);
+        lmc_reader_free(reader);
+        memcpy(out[1].data + index + 88, out[0].data + index + 88, 32); /* the snapshot's */
+        memcpy(out[1].data + at, out[0].data + at, 32);
+        t_store32(out[1].data + index - 4,
+                  t_crc32c(0, out[1].data + index, out[1].size - 40 - index));
+    }
+    for (i = 0; i < 2; i++) {
+        lmc_memory_free(&out[i]);
+        free(data[i]);
+    }
+    free(got);
+}
+
 /* A reader as a base keeps what it has decoded around a small piece: not what is there when reading
  * another place has failed. */
 static void test_window(void)
@@ -1816,6 +1882,175 @@ static void test_grouped(void)
     for (i = 0; i < model.n_files; i++) free((void *)(uintptr_t)model.files[i].data);
 }
 
+/* -- groups that the writer makes -- */
+
+/* In a snapshot whose files have no such bytes; the index has a copy of each. */
+static size_t count_file_sections(const t_memory *snapshot)
+{
+    size_t i, n = 0;
+    for (i = 0; i + 4 <= snapshot->size; i++) n += memcmp(snapshot->data + i, "FILE", 4) == 0;
+    return n / 2;
+}
+
+enum { N_SMALL = 120 };
+
+/* Small files of text, empty ones and directories; in the midst a large file, which ends a group,
+ * and one with a tensor. */
+static void make_small_files(t_model *model, size_t size)
+{
+    static char paths[N_SMALL][40];
+    size_t i;
+    memset(model, 0, sizeof *model);
+    for (i = 0; i < N_SMALL; i++) {
+        const size_t n = i % 10 == 3 ? 0 : size + i % 3;
+        t_file *f;
+        sprintf(paths[i], "directory %lu/file-%03lu", (unsigned long)(i / 40), (unsigned long)i);
+        f = t_add_file(model, paths[i], n ? make(n, T_TEXT, LMC_U8) : NULL, n);
+        if (i % 20 == 3) f->file.kind = LMC_FILE_DIRECTORY;
+        f->file.has_mode = f->file.has_mtime = 1;
+        f->file.mode = 0644;
+        f->file.mtime_s = (int64_t)(1700000000 + i);
+        if (i == 60) t_add_file(model, "large", make(200000, T_TEXT, LMC_U8), 200000);
+        if (i == 90) add_shard(model, "model.safetensors", 100);
+    }
+}
+
+static void write_small_files(const t_model *model, t_memory *out, int group_files,
+                              const lmc_base *base)
+{
+    lmc_writer_options options = LMC_DEFAULTS;
+    memset(out, 0, sizeof *out);
+    options.group_files = group_files;
+    options.base = base;
+    CHECK_STATUS(t_write_model(model, out, &options, 0, NULL), LMC_OK);
+}
+
+static lmc_reader *open_memory(t_memory *in, const lmc_base *base)
+{
+    lmc_reader_options options = LMC_DEFAULTS;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    source.size = in->size;
+    source.read_at = t_read_at;
+    source.user = in;
+    options.base = base;
+    CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
+    return reader;
+}
+
+/* Whether the delta of `model` against base has its files in groups, and whether it can be restored
+ * over the base. It must restore what the model is. */
+static void check_grouped_delta(const t_model *model, const lmc_base *base, int *n_sections,
+                                int *in_place)
+{
+    lmc_restore_options options = LMC_DEFAULTS;
+    t_memory delta;
+    lmc_reader *reader;
+    int wrong = 1;
+    write_small_files(model, &delta, 1, base);
+    *n_sections = (int)count_file_sections(&delta);
+    options.base = base;
+    CHECK_STATUS(t_restore_model(model, &delta, &options, NULL, &wrong), LMC_OK);
+    CHECK(!wrong);
+    reader = open_memory(&delta, base);
+    CHECK_STATUS(lmc_reader_can_restore_in_place(reader, in_place), LMC_OK);
+    lmc_reader_free(reader);
+    free(delta.data);
+}
+
+/* Files keep their groups when they are copied, but for those of a writer that makes none. */
+static void check_grouped_copy(t_memory *in, int group_files)
+{
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_reader *const reader = open_memory(in, NULL);
+    lmc_writer *writer = NULL;
+    t_memory out;
+    lmc_sink sink;
+    size_t i;
+    memset(&out, 0, sizeof out);
+    sink.write = t_append;
+    sink.user = &out;
+    options.group_files = group_files;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
+    for (i = 0; i < t_info(reader).n_files; i++)
+        CHECK_STATUS(lmc_writer_copy_file(writer, reader, i), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+    if (group_files) CHECK(out.size == in->size && memcmp(out.data, in->data, in->size) == 0);
+    else CHECK(count_file_sections(&out) == t_info(reader).n_files);
+    lmc_reader_free(reader);
+    free(out.data);
+}
+
+/* What a writer refuses of a file that waits, it refuses at once. */
+static void check_refused_small(void)
+{
+    lmc_writer_options options = LMC_DEFAULTS;
+    int what;
+    options.group_files = 1;
+    for (what = 0; what < 4; what++) {
+        lmc_writer *writer = NULL;
+        lmc_file file;
+        t_memory out;
+        lmc_sink sink;
+        memset(&out, 0, sizeof out);
+        memset(&file, 0, sizeof file);
+        sink.write = t_append;
+        sink.user = &out;
+        file.path = "a";
+        file.size = 3;
+        t_note("a small file that is refused, %d", what);
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
+        CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+        CHECK_STATUS(lmc_writer_write(writer, "ab", 2), LMC_OK);
+        if (what == 0) CHECK_STATUS(lmc_writer_end_file(writer), LMC_ERR_ARGUMENT);
+        if (what == 1) CHECK_STATUS(lmc_writer_write(writer, "cd", 2), LMC_ERR_ARGUMENT);
+        if (what == 2) CHECK_STATUS(lmc_writer_finish(writer), LMC_ERR_ARGUMENT);
+        if (what == 3) {
+            CHECK_STATUS(lmc_writer_write(writer, "c", 1), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_ERR_ARGUMENT);
+        }
+        lmc_writer_free(writer);
+        free(out.data);
+    }
+}
+
+static void test_written_groups(void)
+{
+    static t_model model;
+    t_memory grouped, single;
+    lmc_reader *reader;
+    lmc_base base;
+    int n_sections, in_place;
+    make_small_files(&model, 900);
+    g_group_files = 1;
+    check_model(&model, 0, "small files");
+    check_model(&model, 14, "small files");
+    g_group_files = 0;
+    write_small_files(&model, &grouped, 1, NULL);
+    write_small_files(&model, &single, 0, NULL);
+    t_note("sections of %d small files", N_SMALL);
+    CHECK(count_file_sections(&single) == model.n_files);
+    CHECK(count_file_sections(&grouped) == 5); /* three groups, two files */
+    CHECK(grouped.size + 120 * (size_t)N_SMALL < single.size);
+    check_grouped_copy(&grouped, 1);
+    check_grouped_copy(&grouped, 0);
+    free(grouped.data);
+    reader = open_memory(&single, NULL);
+    base = lmc_reader_base(reader);
+    check_grouped_delta(&model, &base, &n_sections, &in_place);
+    CHECK(in_place && n_sections == (int)model.n_files);
+    model.files[10].size--; /* the file is not the base's any more, so those behind it may wait */
+    model.files[10].file.size--;
+    check_grouped_delta(&model, &base, &n_sections, &in_place);
+    CHECK(!in_place && n_sections == 10 + 5);
+    lmc_reader_free(reader);
+    free(single.data);
+    t_free_model(&model);
+    check_refused_small();
+}
+
 /* -- headers as safetensors writes them: predicted by what the index says -- */
 
 /* The file's header, all of it, with something before the entries and behind them. */
@@ -1997,6 +2232,7 @@ int main(int argc, char **argv)
     t_begin(argc, argv);
     test_find();
     test_grouped();
+    test_written_groups();
     test_header_text();
     test_descriptions();
     test_order();
@@ -2008,6 +2244,7 @@ int main(int argc, char **argv)
     test_neighbours();
     test_close_twins();
     test_window();
+    test_identity_of_tensor();
     test_gap();
     test_refused_file();
     test_full_wave();

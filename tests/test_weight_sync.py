@@ -376,6 +376,55 @@ class Receiving(Base):
         self.is_at(3)
 
 
+class Changing(Base):
+    def test_changed_after_its_checksum(self):
+        """What is checked is what is kept: a file that changes as soon as its checksum was taken does no harm."""
+        self.series(1)
+        self.publish(1, base=False)
+        find = weight_sync.find_checksum
+
+        flipped = set()
+
+        def find_and_flip(algorithm):
+            checksum = find(algorithm)
+
+            def check(data):
+                result = checksum(data)
+                for path in (os.path.join(self.vdir(1), name) for name in FILES):
+                    whole = read(path)
+                    if path in flipped or not whole.endswith(bytes(data)): continue
+                    flipped.add(path)  # the last tensor was looked at
+                    with open(path, "r+b") as f:
+                        f.seek(len(whole) - 1)
+                        f.write(bytes([whole[-1] ^ 1]))
+                return result
+            return check
+        weight_sync.find_checksum = find_and_flip
+        try:
+            returned, _ = self.call_any("receive", self.sync, self.local)
+        finally:
+            weight_sync.find_checksum = find
+        self.assertEqual(len(flipped), len(FILES))
+        self.assertEqual(returned, 0)
+        self.is_at(1)
+
+    def test_links_and_pipes(self):
+        self.series(1)
+        self.publish(1, base=False)
+        path = os.path.join(self.vdir(1), "config.json")
+        os.rename(path, self.path("elsewhere"))
+        os.symlink(self.path("elsewhere"), path)
+        self.refused(3, "is a link")
+        os.unlink(path)
+        os.rename(self.path("elsewhere"), path)
+        index = os.path.join(self.vdir(1), INDEX)
+        if os.path.exists(index): os.unlink(index)
+        os.mkfifo(index)
+        p = subprocess.run([sys.executable, PROGRAM, "receive", self.sync, self.local], capture_output=True, text=True, timeout=60)
+        self.assertEqual(p.returncode, 3, p.stderr)
+        self.assertIn("is no file", p.stdout + p.stderr)
+
+
 class Refusals(Base):
     def setUp(self):
         super().setUp()

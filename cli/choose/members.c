@@ -35,6 +35,8 @@ void free_members(struct members *m)
     }
     free(m->list);
     free(m->twins);
+    free_links(&m->links);
+    free(m->parts);
     close_opened(&m->opened);
 }
 
@@ -91,7 +93,7 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 int check_members(const struct members *m)
 {
     struct stat st;
-    for (size_t i = 0; (m->twins || m->has_pairs) && i < m->n; i++)
+    for (size_t i = 0; (m->twins || m->has_pairs || m->has_gaps) && i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode) &&
             (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
             return fail_changed(m->list[i].full);

@@ -12,6 +12,7 @@
 
 #include "../../lmc.h"
 #include "roles.h"
+#include "../input/links.h"
 #include "../input/opened.h"
 
 struct archive;
@@ -57,12 +58,15 @@ struct members {
     const struct coding *coding;
     struct member *list;
     size_t n;
-    lmc_twin *twins; /* storage; NULL: there are none */
-    int has_pairs;   /* of moments: what is stored later may need what is stored earlier */
+    lmc_twin *twins;      /* storage; NULL: there are none */
+    lmc_base_part *parts; /* storage; NULL: there are none */
+    int has_pairs;        /* of moments: what is stored later may need what is stored earlier */
+    int has_gaps;         /* between tensors, that are worth to be predicted by one another */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
-    const lmc_base *base;    /* what they are coded against; NULL: nothing */
-    int code;                /* what reading has reported */
+    struct links links;
+    const lmc_base *base; /* what they are coded against; NULL: nothing */
+    int code;             /* what reading has reported */
 };
 
 void free_members(struct members *m);

@@ -80,9 +80,9 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     return status;
 }
 
-void say_if_nothing_quantised(const struct members *m, const char *name, const struct common *o)
+void say_if_nothing_quantised(const struct members *m, const char *name)
 {
-    if (o->verbosity > 0 && is_lossy(m->coding->policy) && count_quantised(m) == 0)
+    if (is_lossy(m->coding->policy) && count_quantised(m) == 0)
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
 }

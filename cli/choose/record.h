@@ -9,7 +9,6 @@
 #include "../../lmc.h"
 
 struct members;
-struct common;
 
 /* Key of the metadata: the rules and what they did, as JSON. */
 #define POLICY_KEY "lmc.policy"
@@ -17,7 +16,7 @@ struct common;
 /* What the rules did, to the metadata; nothing, if no rule matched. */
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
-/* A rule that does nothing is hardly what the user wants. */
-void say_if_nothing_quantised(const struct members *m, const char *name, const struct common *o);
+/* A rule that does nothing is hardly what the user wants: said also with -q. */
+void say_if_nothing_quantised(const struct members *m, const char *name);
 
 #endif

@@ -27,6 +27,9 @@
  * it. */
 #define MIN_TWIN_SIZE 4096u
 
+/* Of what part of the tensors bytes between them must be. */
+#define MIN_GAPS 1024u
+
 /* A tensor, or what it would be if rounded. */
 struct candidate {
     size_t member, tensor;
@@ -363,6 +366,23 @@ static void pair_group(struct members *m, const struct candidates *c, size_t sta
     }
 }
 
+/* Whether much of the files lies between tensors: headers of archives, which repeat one another.
+ * That a snapshot refers to itself has a price (see MIN_TWIN_SIZE), so a little is not worth it. */
+static int has_gaps(const struct members *m)
+{
+    uint64_t gaps = 0, total = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        uint64_t end = 0;
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            const lmc_tensor *t = &m->list[i].tensors[k];
+            if (k) gaps += t->offset - end;
+            end = t->offset + t->size;
+            total += t->size;
+        }
+    }
+    return gaps >= MIN_TWIN_SIZE && gaps > total / MIN_GAPS;
+}
+
 int find_twins(struct members *m)
 {
     struct candidates c;
@@ -390,5 +410,6 @@ int find_twins(struct members *m)
         m->twins = NULL;
     }
     free(c.list);
+    m->has_gaps = has_gaps(m);
     return code;
 }

@@ -8,6 +8,7 @@
 #include "gguf.h"
 #include "npy.h"
 #include "safetensors.h"
+#include "torch_save.h"
 
 const char *container_name(enum container_kind kind)
 {
@@ -15,6 +16,7 @@ const char *container_name(enum container_kind kind)
     case CONTAINER_SAFETENSORS: return "safetensors";
     case CONTAINER_GGUF: return "GGUF";
     case CONTAINER_NPY: return "NumPy";
+    case CONTAINER_TORCH: return "PyTorch";
     case CONTAINER_NONE: break;
     }
     return "plain";
@@ -28,6 +30,12 @@ void container_free(struct container *c)
     memset(c, 0, sizeof *c);
 }
 
+static int ends_with(const char *name, const char *suffix)
+{
+    const size_t size = strlen(name), length = strlen(suffix);
+    return size >= length && strcmp(name + size - length, suffix) == 0;
+}
+
 enum container_kind container_kind_of_name(const char *name)
 {
     static const struct {
@@ -36,12 +44,8 @@ enum container_kind container_kind_of_name(const char *name)
     } kinds[] = {{".safetensors", CONTAINER_SAFETENSORS},
                  {".gguf", CONTAINER_GGUF},
                  {".npy", CONTAINER_NPY}};
-    size_t size = strlen(name);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        size_t length = strlen(kinds[i].suffix);
-        if (size >= length && strcmp(name + size - length, kinds[i].suffix) == 0)
-            return kinds[i].kind;
-    }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (ends_with(name, kinds[i].suffix)) return kinds[i].kind;
     return CONTAINER_NONE;
 }
 
@@ -54,11 +58,23 @@ static enum container_kind container_kind_of_content(const unsigned char *data, 
     return CONTAINER_NONE;
 }
 
+/* What could not be parsed keeps what the caller is told of it. */
+static enum container_result end_parsing(struct container *c, enum container_result result)
+{
+    struct container keep;
+    if (result == CONTAINER_OK) return result;
+    keep = *c;
+    container_free(c);
+    c->kind = keep.kind;
+    c->need = keep.need;
+    memcpy(c->error, keep.error, sizeof c->error);
+    return result;
+}
+
 static enum container_result parse_as(struct container *c, enum container_kind kind,
                                       const unsigned char *data, size_t size, uint64_t file_size)
 {
     enum container_result result = CONTAINER_OTHER;
-    struct container keep;
     memset(c, 0, sizeof *c);
     switch (kind) {
     case CONTAINER_SAFETENSORS:
@@ -66,15 +82,10 @@ static enum container_result parse_as(struct container *c, enum container_kind k
         break;
     case CONTAINER_GGUF: result = container_parse_gguf(c, data, size, file_size); break;
     case CONTAINER_NPY: result = container_parse_npy(c, data, size, file_size); break;
+    case CONTAINER_TORCH: /* see container_parse_view */
     case CONTAINER_NONE: break;
     }
-    if (result == CONTAINER_OK) return result;
-    keep = *c; /* what the caller is told, without the storage */
-    container_free(c);
-    c->kind = keep.kind;
-    c->need = keep.need;
-    memcpy(c->error, keep.error, sizeof c->error);
-    return result;
+    return end_parsing(c, result);
 }
 
 enum container_result container_parse(struct container *c, const void *data, size_t size,
@@ -87,4 +98,19 @@ enum container_result container_parse(struct container *c, const void *data, siz
         expected == CONTAINER_NONE || expected == kind)
         return result;
     return parse_as(c, expected, bytes, size, file_size);
+}
+
+int container_wants_view(const void *data, size_t size, const char *name)
+{
+    return (size >= 4 && memcmp(data, "PK\3\4", 4) == 0) || ends_with(name, ".distcp");
+}
+
+enum container_result container_parse_view(struct container *c, const struct view *v,
+                                           const char *name, const struct dcp *d)
+{
+    enum container_result result;
+    memset(c, 0, sizeof *c);
+    result = ends_with(name, ".distcp") ? container_parse_distcp(c, v, d, name)
+                                        : container_parse_torch_save(c, v);
+    return end_parsing(c, result);
 }

@@ -1,10 +1,11 @@
-/* container.h - find the tensors in safetensors, GGUF and NumPy files
+/* container.h - find the tensors in safetensors, GGUF, NumPy and PyTorch files
  * SPDX-License-Identifier: MIT
  *
  * Memory in, a list of lmc_tensor out: no I/O, so that it can be fuzzed. The caller hands over the
  * beginning of a file; if the header is not complete there, CONTAINER_MORE says how many bytes are
- * needed. Nothing is believed: every tensor that is handed out lies within the file, has a name of
- * its own, overlaps no other, and has the size that dtype and shape ask for.
+ * needed. Files of PyTorch have their directory at the end, and are read through a view. Nothing is
+ * believed: every tensor that is handed out lies within the file, has a name of its own, overlaps
+ * no other, and has the size that dtype and shape ask for.
  */
 #ifndef LMC_CLI_CONTAINER_H
 #define LMC_CLI_CONTAINER_H
@@ -19,7 +20,13 @@
 /* safetensors allows 100,000,000 bytes of JSON; the other formats are held to the same. */
 #define CONTAINER_MAX_HEADER 100000008u
 
-enum container_kind { CONTAINER_NONE, CONTAINER_SAFETENSORS, CONTAINER_GGUF, CONTAINER_NPY };
+enum container_kind {
+    CONTAINER_NONE,
+    CONTAINER_SAFETENSORS,
+    CONTAINER_GGUF,
+    CONTAINER_NPY,
+    CONTAINER_TORCH
+};
 
 enum container_result {
     CONTAINER_OK,    /* the tensors are known */
@@ -36,6 +43,7 @@ struct container {
     uint64_t end;    /* where the data ends, padding included, as far as the header says */
     size_t need;     /* for CONTAINER_MORE */
     char error[256]; /* for CONTAINER_BAD */
+    char note[256];  /* for CONTAINER_OK: what was not understood, and stays bytes; or "" */
     /* storage behind the tensors */
     uint64_t *shapes;
     char *strings;
@@ -55,5 +63,17 @@ enum container_kind container_kind_of_name(const char *name);
  * none, c->error says why it is not of that one. c is to be freed after CONTAINER_OK only. */
 enum container_result container_parse(struct container *c, const void *data, size_t size,
                                       uint64_t file_size, enum container_kind expected);
+
+struct dcp;
+struct view;
+
+/* Whether a file that begins so, or is called so, is to be read through a view. */
+int container_wants_view(const void *data, size_t size, const char *name);
+
+/* What container_parse() is for files that are read through a view; never MORE. name: of the file,
+ * without its directory; d: what the .metadata beside it says, or NULL. What is OTHER or BAD is
+ * plain bytes, whatever its name promises: those names are of other files, too. */
+enum container_result container_parse_view(struct container *c, const struct view *v,
+                                           const char *name, const struct dcp *d);
 
 #endif

@@ -18,6 +18,21 @@ enum container_result container_bad(struct container *c, const char *format, ...
     return CONTAINER_BAD;
 }
 
+enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size)
+{
+    uint64_t more = (uint64_t)*room * 2 + 64;
+    void *memory;
+    if (n <= *room) return CONTAINER_OK;
+    if (more < n) more = n;
+    if (more > SIZE_MAX / 2 / size) return CONTAINER_MEMORY;
+    memcpy(&memory, array, sizeof memory);
+    memory = realloc(memory, (size_t)more * size);
+    if (!memory) return CONTAINER_MEMORY;
+    memcpy(array, &memory, sizeof memory);
+    *room = (size_t)more;
+    return CONTAINER_OK;
+}
+
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size)
 {
     if (need > CONTAINER_MAX_HEADER)

@@ -24,6 +24,10 @@ __attribute__((format(printf, 2, 3)))
 enum container_result
 container_bad(struct container *c, const char *format, ...);
 
+/* Room for n things of that size in *(T **)array, of which there is room for *room. OK or MEMORY.
+ */
+enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);
+
 /* need bytes of the header are wanted: an error if the file has no more than that, or no header is
  * that long. */
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);

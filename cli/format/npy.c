@@ -211,5 +211,5 @@ const char *npy_descr(const char *dtype)
     for (size_t i = 0; i < sizeof npy_dtypes / sizeof *npy_dtypes; i++)
         if (strcmp(npy_dtypes[i].name, dtype) == 0) return npy_dtypes[i].descr;
     if (number == LMC_AUTO || lmc_dtype_bits(number) % 8 != 0) return NULL;
-    return lmc_dtype_bits(number) == 8 ? "|V1" : "|V2";
+    return lmc_dtype_bits(number) == 8 ? "<V1" : "<V2";
 }

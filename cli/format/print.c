@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../sys/printable.h"
+
 double percent(uint64_t part, uint64_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 100.0;
@@ -19,10 +21,19 @@ void format_shape(char *text, size_t cap, const lmc_tensor *t)
     if (size < cap) snprintf(text + size, cap - size, "]");
 }
 
-void print_name(const char *name)
+void print_text(const void *text, size_t size)
 {
-    for (; *name; name++) putchar((unsigned char)*name < 32 || *name == 127 ? '?' : *name);
+    const char *p = (const char *)text;
+    while (size) {
+        char one[MAX_PRINTABLE];
+        size_t used;
+        fwrite(one, 1, print_character(one, p, size, &used), stdout);
+        p += used;
+        size -= used;
+    }
 }
+
+void print_name(const char *name) { print_text(name, strlen(name)); }
 
 void print_dtype(const char *dtype)
 {

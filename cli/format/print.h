@@ -1,7 +1,7 @@
 /* print.h - names and numbers on standard output
  * SPDX-License-Identifier: MIT
  *
- * Names come from files: none of their control characters reaches the terminal.
+ * Names come from files: what a terminal would obey, or hide, is escaped (sys/printable.h).
  */
 #ifndef LMC_CLI_PRINT_H
 #define LMC_CLI_PRINT_H
@@ -19,8 +19,9 @@ double percent(uint64_t part, uint64_t whole);
 /* "[3,4]", cut to fit; of LMC_MAX_RANK * 21 + 3 bytes it is whole. */
 void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
-/* Without control characters. */
+/* As a terminal may have it. */
 void print_name(const char *name);
+void print_text(const void *text, size_t size);
 
 /* The first column of a line: a dtype, which is a string from the file, too, or another word. */
 void print_dtype(const char *dtype);

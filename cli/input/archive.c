@@ -11,6 +11,7 @@
 
 #include "common.h"
 #include "source.h"
+#include "walk.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -34,12 +35,59 @@ static uint64_t read_incompatible(const uint8_t *header)
     return bits;
 }
 
+/* A version that only one byte says, while the checksum of the header says that it is another. */
+static int is_damaged_version(const uint8_t *header)
+{
+    uint8_t copy[LMC_FILE_HEADER_SIZE];
+    lmc_snapshot_info info;
+    memcpy(copy, header, sizeof copy);
+    copy[8] = LMC_FORMAT_MAJOR;
+    return header[8] != LMC_FORMAT_MAJOR && lmc_header_parse(copy, sizeof copy, &info) == LMC_OK;
+}
+
+/* What is wrong with a file that was recognised, or was one before it was sent as text. */
+static int fail_damaged(const char *name, enum lmc_status status, const char *where)
+{
+    static const uint8_t magic[8] = {0x83, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+    uint8_t bytes[8];
+    struct stat st;
+    uint64_t end;
+    int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode) ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    const int is_read = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0;
+    if (fd >= 0) close(fd);
+    if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);
+    if (is_read && memcmp(bytes, magic, sizeof magic) != 0)
+        return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
+                    memcmp(bytes, magic, 4) == 0
+                        ? ", or one whose line ends were changed on the way: send it as binary data"
+                        : "");
+    if (!is_read || status == LMC_ERR_NOT_LMC)
+        return fail(CODE_CORRUPT, name, "%s", lmc_status_text(status));
+    end = find_snapshot_end(name);
+    if (end && end < (uint64_t)st.st_size)
+        return fail(CODE_CORRUPT, name,
+                    "%llu byte%s the end of the snapshot, which is at %llu: cut them off",
+                    (unsigned long long)((uint64_t)st.st_size - end),
+                    (uint64_t)st.st_size - end == 1 ? " follows" : "s follow",
+                    (unsigned long long)end);
+    return fail(CODE_CORRUPT, name, "%s%s; 'lmc salvage' recovers what is intact",
+                lmc_status_text(status), where);
+}
+
 int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status)
+{
+    return fail_snapshot_at(name, header, status, "");
+}
+
+int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
+                     const char *where)
 {
     if (status == LMC_ERR_VERSION && header[0] == 0x8C)
         return fail(CODE_ERROR, name,
                     "is a file of a draft of the format, before 1.0: restore it with the lmc "
                     "that wrote it (format 0.4: lmc 0.5)");
+    if (status == LMC_ERR_VERSION && is_damaged_version(header))
+        return fail_damaged(name, LMC_ERR_CHECKSUM, " (of the header)");
     if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
         return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
                     header[8], header[9]);
@@ -50,6 +98,9 @@ int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status statu
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",
                             bit);
+    if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
+        status == LMC_ERR_CHECKSUM)
+        return fail_damaged(name, status, where);
     return fail_status(name, status);
 }
 
@@ -61,11 +112,17 @@ const char *name_conformance(unsigned level)
 
 int fail_archive(const struct archive *a, enum lmc_status status)
 {
+    return fail_archive_at(a, status, "");
+}
+
+int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where)
+{
     if (status == LMC_ERR_READ && a->error == 0) /* a base could not be read, and has said so */
         return a->o->bases->code;
     if (status == LMC_ERR_READ && a->error > 0)
         return fail_errno(a->name, a->error, "cannot read it");
-    return fail_snapshot(a->name, a->header, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status);
+    return fail_snapshot_at(a->name, a->header, status == LMC_ERR_READ ? LMC_ERR_TRUNCATED : status,
+                            where);
 }
 
 void close_archive(struct archive *a)

@@ -51,9 +51,16 @@ uint64_t snapshot_encoded_size(const lmc_reader *reader, size_t file_number, uin
 /* Reports what the library has returned when it read the archive. */
 int fail_archive(const struct archive *a, enum lmc_status status);
 
+/* The same, where it is known what was read: words for the message, or "". */
+int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where);
+
 /* Reports a status of reading a snapshot with that header, zeros if it is not known: which lmc it
  * needs, if it is not this one. */
 int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status);
+
+/* The same, where it is known what could not be restored; where: "" or words for the message. */
+int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
+                     const char *where);
 
 /* What a conformance level is called (spec 1.3). */
 const char *name_conformance(unsigned level);

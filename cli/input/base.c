@@ -15,6 +15,7 @@
 #include "../format/tensors.h"
 #include "archive.h"
 #include "opened.h"
+#include "places.h"
 #include "common.h"
 #include "side_file.h"
 #include "source.h"
@@ -65,7 +66,7 @@ static int have_same_tensors(const lmc_file *a, const lmc_file *b)
     return 1;
 }
 
-static struct base *next_view(const struct base *b, const struct base *view)
+struct base *next_view(const struct base *b, const struct base *view)
 {
     return view == b ? b->views : view->next;
 }
@@ -131,13 +132,13 @@ static int take_base_file(struct base *b, const char *path, const char *full, in
 }
 
 /* What a base of files consists of; a single file has the empty path. */
-static int list_base(struct listing *l, const struct base *b)
+static int list_base(struct listing *l, const struct base *b, const struct common *o)
 {
     struct stat st;
     memset(l, 0, sizeof *l);
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name);
+    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name, o);
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;
 }
@@ -236,7 +237,7 @@ static int finish_base_of_files(struct base *b)
 static int identify_base_files(struct base *b, int is_strict, const struct common *o)
 {
     struct listing l;
-    int code = list_base(&l, b);
+    int code = list_base(&l, b, o);
     forget_base_files(b); /* of an attempt for the input before this one */
     for (size_t i = 0; i < l.n && code == CODE_OK; i++)
         if (is_stored(&l.entries[i], &l)) {
@@ -249,7 +250,7 @@ static int identify_base_files(struct base *b, int is_strict, const struct commo
     return code == CODE_OK ? finish_base_of_files(b) : code;
 }
 
-static int identify_base_as(struct base *b, int is_strict, const struct common *o)
+int identify_base_as(struct base *b, int is_strict, const struct common *o)
 {
     int code = open_base(b, o);
     if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
@@ -305,8 +306,9 @@ static int match_entries(const struct listing *l, const lmc_file *const *files, 
         const struct entry *e = &l->entries[i];
         const size_t at = search_path(files, n, e->path);
         found[i] = NULL;
-        if (!is_stored(e, l)) continue;
-        if (at < n && strcmp(files[at]->path, e->path) == 0) {
+        const int is_there = at < n && strcmp(files[at]->path, e->path) == 0;
+        if (!is_stored(e, l) && !(e->is_file && is_there)) continue; /* a link is followed */
+        if (is_there) {
             const int is_directory = files[at]->kind == LMC_FILE_DIRECTORY;
             if (is_directory != e->is_directory || (!is_directory && files[at]->size != e->size))
                 return 0;
@@ -352,7 +354,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct comm
     const size_t n = snapshot_info(reader).n_files;
     const lmc_file **files, **found;
     struct base *view = NULL;
-    int code = list_base(&l, b);
+    int code = list_base(&l, b, o);
     files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
     found = files + n;
     for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
@@ -373,10 +375,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct comm
     return code;
 }
 
-/* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
- * of spec 9.4, and for what was looked at before the second, too. */
-static struct base *find_view(struct base *b, struct archive *delta, const struct common *o,
-                              int *code)
+struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         for (struct base *view = b; view; view = next_view(b, view))
@@ -389,50 +388,6 @@ static struct base *find_view(struct base *b, struct archive *delta, const struc
         if (*code != CODE_OK) break;
     }
     return NULL;
-}
-
-int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
-              const struct common *o)
-{
-    char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[512] = "";
-    size_t size = 0;
-    format_hex(text, wanted, SHORT_IDENTITY);
-    for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
-        format_hex(given, o->bases->list[i].identity, SHORT_IDENTITY);
-        size += (size_t)snprintf(list + size, sizeof list - size, "%s%s is %s",
-                                 i ? ", " : "; given: ", o->bases->list[i].name, given);
-    }
-    return fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text,
-                made_with ? " (named '" : "", made_with ? made_with : "",
-                made_with ? "' when this delta was made)" : "",
-                size ? list : "; name it with --base");
-}
-
-struct base *find_base(struct archive *delta, const struct common *o, int *code)
-{
-    enum { WHOLE_ARCHIVES, FILES, DELTAS, KINDS };
-    struct base *visited = NULL;
-    *code = CODE_OK;
-    for (int kind = 0; kind < KINDS; kind++)
-        for (size_t i = 0; i < o->bases->n; i++) {
-            struct base *b = &o->bases->list[i];
-            *code = open_base(b, o);
-            if (*code != CODE_OK) return NULL;
-            if (kind != (!b->is_archive                ? FILES
-                         : b->archive.chain_depth == 0 ? WHOLE_ARCHIVES
-                                                       : DELTAS))
-                continue;
-            if (kind == FILES) {
-                struct base *view = find_view(b, delta, o, code);
-                if (view || *code != CODE_OK) return view;
-            }
-            *code = identify_base_as(b, 0, o);
-            if (*code != CODE_OK) return NULL;
-            if (memcmp(b->identity, delta->wanted, LMC_IDENTITY_SIZE) != 0) continue;
-            if (!b->is_visited) return b;
-            visited = b;
-        }
-    return visited;
 }
 
 /* -- making it ready -- */
@@ -497,7 +452,7 @@ static int prepare_link(struct base *b, struct base *below)
     b->n_links = below ? below->n_links + 1 : 0;
     if (b->is_archive) {
         code = open_again(&b->archive);
-        b->archive.lender = below && below->is_archive ? below->archive.reader : NULL;
+        if (below) b->archive.lender = below->is_archive ? below->archive.reader : NULL;
         if (code == CODE_OK && (below || !b->archive.reader))
             code = read_archive_index(&b->archive, below ? &below->source : NULL);
         if (code == CODE_OK && b->n_links > MAX_LINKS) code = replace_links(b);
@@ -514,12 +469,12 @@ static int prepare_link(struct base *b, struct base *below)
 }
 
 /* Links on the way down. */
-struct links {
+struct walked {
     struct base **list;
     size_t n, room;
 };
 
-static void add_link(struct links *l, struct base *b)
+static void add_walked(struct walked *l, struct base *b)
 {
     if (l->n == l->room) {
         l->room = l->room * 2 + 16;
@@ -531,7 +486,7 @@ static void add_link(struct links *l, struct base *b)
 }
 
 /* Down to what needs no base, or is ready: *ready, else NULL. */
-static int walk_down(struct links *l, struct base *b, struct base **ready, const struct common *o)
+static int walk_down(struct walked *l, struct base *b, struct base **ready, const struct common *o)
 {
     for (;;) {
         struct base *next = NULL;
@@ -544,7 +499,7 @@ static int walk_down(struct links *l, struct base *b, struct base **ready, const
             b->is_visited = 1; /* by which find_base() prefers others */
             code = find_next(&b->archive, &next, o);
         }
-        add_link(l, b);
+        add_walked(l, b);
         if (code != CODE_OK || !next) return code;
         b = next;
     }
@@ -553,7 +508,7 @@ static int walk_down(struct links *l, struct base *b, struct base **ready, const
 int prepare_base(struct base *b, const struct common *o)
 {
     struct base *ready;
-    struct links l;
+    struct walked l;
     int code;
     memset(&l, 0, sizeof l);
     code = walk_down(&l, b, &ready, o);
@@ -593,7 +548,15 @@ char *name_base(const struct base *b)
 
 int choose_base(const struct base **base, const struct common *o)
 {
-    int code = o->bases->n ? prepare_base(&o->bases->list[0], o) : CODE_OK;
+    struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
+    int code = CODE_OK;
+    if (first && contains_only_snapshots(first->name))
+        return fail(CODE_USAGE, first->name,
+                    "is a directory of snapshots; name the one that this is to be coded against");
+    if (first) {
+        first->is_used = 1;
+        code = prepare_base(first, o);
+    }
     o->bases->code = CODE_OK;
     *base = o->bases->n && code == CODE_OK ? &o->bases->list[0] : NULL;
     return code;
@@ -629,46 +592,69 @@ void add_base(struct bases *bases, const char *name)
     b->all = bases;
 }
 
+static int check_views(const struct base *b)
+{
+    int code = CODE_OK;
+    for (const struct base *view = b; view && code == CODE_OK; view = next_view(b, view))
+        code = check_base(view);
+    return code;
+}
+
 int check_bases(const struct common *o)
 {
     int code = CODE_OK;
-    for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++) {
-        const struct base *b = &o->bases->list[i];
-        for (const struct base *view = b; view && code == CODE_OK; view = next_view(b, view))
-            code = check_base(view);
-    }
+    for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
+        code = check_views(&o->bases->list[i]);
+    for (const struct base *b = o->bases->found; b && code == CODE_OK; b = b->next_found)
+        code = check_views(b);
     return code;
+}
+
+static void close_base(struct base *b)
+{
+    while (b->views) {
+        struct base *view = b->views;
+        b->views = view->next;
+        free_view(view);
+    }
+    forget_base_files(b);
+    free(b->files);
+    if (b->is_archive) close_archive(&b->archive);
+    free_replica(&b->replica);
 }
 
 void free_bases(struct bases *bases)
 {
-    for (size_t i = 0; i < bases->n; i++) {
-        struct base *b = &bases->list[i];
-        while (b->views) {
-            struct base *view = b->views;
-            b->views = view->next;
-            free_view(view);
-        }
-        forget_base_files(b);
-        free(b->files);
-        if (b->is_archive) close_archive(&b->archive);
-        free_replica(&b->replica);
+    for (size_t i = 0; i < bases->n; i++) close_base(&bases->list[i]);
+    while (bases->found) {
+        struct base *b = bases->found;
+        bases->found = b->next_found;
+        close_base(b);
+        free(b->own_name);
+        free(b);
     }
     free(bases->list);
+    free_search(bases);
 }
 
-/* Whether path lies within a base; or, if is_whole, holds one; or, unless may_replace, is one. */
-static int touches_base(const char *path, int is_whole, int may_replace, const struct common *o)
+/* Whether path lies within the base; or, if is_whole, holds it; or, unless may_replace, is it. A
+ * directory in which snapshots lie is a place to look, unless it has turned out to be a base. */
+static int touches(const char *path, int is_whole, int may_replace, const struct base *b)
 {
     struct stat st, other;
-    for (size_t i = 0; i < o->bases->n; i++) {
-        const char *name = o->bases->list[i].name;
-        if (stat(path, &st) == 0 && stat(name, &other) == 0 &&
-            (same_file(&st, &other)
-                 ? !may_replace
-                 : lies_within(path, name) || (is_whole && lies_within(name, path))))
-            return 1;
-    }
+    if (stat(path, &st) != 0 || stat(b->name, &other) != 0) return 0;
+    if (S_ISDIR(other.st_mode) && !b->is_used && contains_snapshots(b->name)) return 0;
+    return same_file(&st, &other)
+               ? !may_replace
+               : lies_within(path, b->name) || (is_whole && lies_within(b->name, path));
+}
+
+static int touches_base(const char *path, int is_whole, int may_replace, const struct common *o)
+{
+    for (size_t i = 0; i < o->bases->n; i++)
+        if (touches(path, is_whole, may_replace, &o->bases->list[i])) return 1;
+    for (const struct base *b = o->bases->found; b; b = b->next_found)
+        if (b->is_used && touches(path, is_whole, may_replace, b)) return 1;
     return 0;
 }
 

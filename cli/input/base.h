@@ -87,9 +87,15 @@ enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
 
 struct base {
     const char *name;
+    char *own_name; /* of one that was found; NULL: the name is the caller's */
+    struct base *next_found;
     struct bases *all;
     enum base_state state;
-    int is_archive; /* when open: a snapshot, else files */
+    int is_archive;   /* when open: a snapshot, else files */
+    int is_known;     /* to be a snapshot, by a look from outside */
+    int is_directory; /* and if snapshots lie in it, a place to look */
+    int is_place;
+    int is_used;    /* something is coded against it */
     int is_visited; /* its own base is being looked for */
     int is_target;  /* of lmc apply, which knows what to do with a half */
     uint8_t identity[LMC_IDENTITY_SIZE];
@@ -112,6 +118,16 @@ int open_base(struct base *b, const struct common *o);
 /* Sees to it that the identity is known. Files are read for that. */
 int identify_base(struct base *b, const struct common *o);
 
+/* is_strict: a file must be what its name says, otherwise it is plain bytes. */
+int identify_base_as(struct base *b, int is_strict, const struct common *o);
+
+/* The base itself, then its views; NULL: no more. */
+struct base *next_view(const struct base *b, const struct base *view);
+
+/* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
+ * of spec 9.4, and for what was looked at before the second, too. */
+struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code);
+
 /* 16 digits are enough to tell identities apart, by eye or by grep. */
 #define SHORT_IDENTITY 8
 
@@ -120,11 +136,13 @@ int identify_base(struct base *b, const struct common *o);
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o);
 
-/* The base of the delta among the arguments; NULL: there is none, or *code says what was
- * reported. An open delta may get a reader by this. They are looked at in the order of what that
- * costs: whole snapshots, whose index tells their identity; files, all bytes of which must be read;
- * deltas, which need a base themselves. A delta whose own base is being looked for is no use, but
- * if there is no other, it is returned for prepare_base() to tell that the bases form a loop. */
+/* The base of the delta, by its identity; NULL: there is none, or *code says what was reported. An
+ * open delta may get a reader by this. Among the arguments they are looked at in the order of what
+ * that costs: whole snapshots, whose index tells their identity; files, all bytes of which must be
+ * read; deltas, which need a base themselves. If none of these is it, snapshots in the directories
+ * of --search, in those among the arguments, and beside the delta; then what the delta names as its
+ * base, if that lies beside it. A delta whose own base is being looked for is no use, but if there
+ * is no other, it is returned for prepare_base() to tell that the bases form a loop. */
 struct base *find_base(struct archive *delta, const struct common *o, int *code);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */
@@ -150,6 +168,20 @@ void add_base(struct bases *bases, const char *name);
 int check_bases(const struct common *o);
 
 void free_bases(struct bases *bases);
+
+/* Adds a directory where bases are looked for. It must outlive the bases. */
+void add_search(struct bases *bases, const char *directory);
+
+/* What free_bases() frees of them. */
+void free_search(struct bases *bases);
+
+/* Prints where the links of a delta's chain are, from its base down, as far as that can be told
+ * without reading them; "missing" for the first that is nowhere. */
+void print_chain(struct archive *delta, const struct common *o);
+
+/* Names the arguments that nothing was coded against. all_must_be: needed; otherwise that is told
+ * only if none was: who restores may name more than a chain has. */
+void say_unused_bases(int all_must_be, const struct common *o);
 
 /* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
  * changed by an output (NULL: none). may_replace: what is restored may take the place of its base,

@@ -2,6 +2,7 @@
 #include "common.h"
 
 #include <stdint.h>
+#include <unistd.h>
 
 #include "../sys/names.h"
 #include "../sys/progress.h"
@@ -12,13 +13,21 @@ const char *file_of_output(const struct common *o)
     return o->output && !is_dash(o->output) ? o->output : NULL;
 }
 
+int wants_summary(const struct common *o)
+{
+    return o->verbosity >= 2 || (o->verbosity == 1 && isatty(STDERR_FILENO));
+}
+
 void say_sizes(const struct common *o, const char *name, uint64_t from, uint64_t to, uint64_t plain,
                double start)
 {
     double seconds = now() - start;
     uint64_t packed = from == plain ? to : from;
-    if (o->verbosity < 2) return;
-    say(name, "%llu -> %llu bytes (%.2f %%), %.0f MB/s", (unsigned long long)from,
-        (unsigned long long)to, plain ? 100.0 * (double)packed / (double)plain : 100.0,
-        (double)plain / 1e6 / (seconds + 1e-9));
+    if (!wants_summary(o)) return;
+    if (plain == 0)
+        say(name, "%llu -> %llu bytes", (unsigned long long)from, (unsigned long long)to);
+    else
+        say(name, "%llu -> %llu bytes (%.2f %%), %.0f MB/s", (unsigned long long)from,
+            (unsigned long long)to, 100.0 * (double)packed / (double)plain,
+            (double)plain / 1e6 / (seconds + 1e-9));
 }

@@ -10,12 +10,21 @@
 #include <stdint.h>
 
 #include "../../lmc.h"
+#include "../sys/tree.h"
 
 /* The arguments of --base, see base.h. */
 struct bases {
     struct base *list;
     size_t n;
-    int code; /* what reading from one of them, or a second look, has reported */
+    struct base *found;    /* by their identity, in the places below; a list */
+    struct places *given;  /* the arguments that are snapshots; NULL: not looked at yet */
+    size_t n_given;        /* arguments that were looked at for that */
+    struct places *places; /* where bases are looked for; NULL: nowhere yet */
+    const char **search;   /* --search: directories of snapshots */
+    size_t n_search;
+    int is_closed; /* --no-search: nothing but the arguments is looked at */
+    int is_quiet;  /* nobody has typed them: what is not needed is not told */
+    int code;      /* what reading from one of them, or a second look, has reported */
 };
 
 /* Files and directories that a snapshot may make, and how deep: it needs 4 bytes for each of them,
@@ -34,6 +43,7 @@ struct common {
     int hashes;           /* --hash: write content hashes; of -t: check them */
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
+    enum link_mode links; /* --dereference, --no-dereference */
     /* --max-files, --max-depth: of what is restored; 0: the default */
     uint64_t max_files, max_depth;
 };
@@ -41,7 +51,10 @@ struct common {
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct common *o);
 
-/* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s", if asked to be verbose. start: see now() */
+/* Whether a line at the end tells what was done: on a terminal, unless quiet, and with -v. */
+int wants_summary(const struct common *o);
+
+/* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s", if wants_summary(). start: see now() */
 void say_sizes(const struct common *o, const char *name, uint64_t from, uint64_t to, uint64_t plain,
                double start);
 

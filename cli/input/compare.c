@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "base.h"
 #include "common.h"
+#include "links.h"
 #include "second_look.h"
 #include "source.h"
 #include "../sys/io.h"
@@ -20,6 +22,7 @@
 
 struct comparison {
     struct second_look again;
+    struct links links; /* of the snapshot */
     const char *root;
     char *path;
     int fd;
@@ -107,6 +110,39 @@ static enum lmc_status compare_end(void *user, const lmc_file *file, size_t numb
     return LMC_OK;
 }
 
+static enum lmc_status compare_metadata(void *user, const char *key, const void *value, size_t size)
+{
+    struct comparison *c = (struct comparison *)user;
+    if (strcmp(key, LINKS_KEY) != 0 || decode_links(&c->links, value, size) == 0) return LMC_OK;
+    return fail_comparison(c, "has another list of links");
+}
+
+/* Symbolic links; a hard one was compared as a file. */
+static int compare_links(struct comparison *c)
+{
+    char target[65536];
+    for (size_t i = 0; i < c->links.n; i++) {
+        const struct link *l = &c->links.list[i];
+        ssize_t size;
+        if (l->type != LINK_SYMBOLIC) continue;
+        c->path = join_path(c->root, l->path);
+        size = readlink(c->path, target, sizeof target);
+        if (size < 0 && errno == ENOENT && c->may_lack) {
+            free(c->path);
+            c->path = NULL;
+            continue;
+        }
+        if (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0) {
+            (void)fail_comparison(c, "leads elsewhere than its snapshot says");
+            return c->code;
+        }
+        free(c->path);
+        c->path = NULL;
+        c->n_files++;
+    }
+    return CODE_OK;
+}
+
 static enum lmc_status compare_read_back(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -140,13 +176,17 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
     options.write = compare_bytes;
     options.end_file = compare_end;
     options.read_back = compare_read_back;
+    options.metadata = compare_metadata;
 #ifdef POSIX_FADV_DONTNEED
     /* read what the disk has, not what memory remembers */
     posix_fadvise(s.fd, 0, 0, POSIX_FADV_DONTNEED);
 #endif
     status = restore_source(&c.again, &options, NULL);
     code = c.code;
-    if (code == CODE_OK && status != LMC_OK) code = worse(CODE_ERROR, fail_restore(&s, status, o));
+    if (code == CODE_OK && status != LMC_OK)
+        code = worse(CODE_ERROR, fail_restore(&c.again, status));
+    if (code == CODE_OK) code = compare_links(&c);
+    free_links(&c.links);
     close_second_look(&c.again);
     if (c.fd >= 0) close(c.fd);
     free(c.path);

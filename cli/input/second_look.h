@@ -25,6 +25,8 @@ struct second_look {
     const struct common *o;
     struct archive archive;
     int is_open;
+    char *path;  /* the file in work, for messages; NULL: none yet */
+    uint64_t at; /* bytes of it that were restored */
 };
 
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */
@@ -43,7 +45,8 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
 
 void close_second_look(struct second_look *l);
 
-/* Reports why restore_source() has failed, if no callback for writing has failed. */
-int fail_restore(const struct source *s, enum lmc_status status, const struct common *o);
+/* Reports why restore_source() has failed, if no callback for writing has failed: of damage, in
+ * which file and tensor it is. Before close_second_look(). */
+int fail_restore(const struct second_look *l, enum lmc_status status);
 
 #endif

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "../format/container.h"
+#include "../format/view.h"
 #include "opened.h"
 #include "common.h"
+#include "metadata_beside.h"
 #include "side_file.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -103,6 +105,31 @@ static int accept_container(struct source *s, enum container_result result,
     return CODE_OK;
 }
 
+static int read_view_of_source(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const struct source *s = (const struct source *)user;
+    return read_at(s->fd, s->start + offset, dst, size);
+}
+
+/* A file of PyTorch, whose directory is at its end. What it is not is plain bytes. */
+static void look_through_view(struct source *s, const struct common *o)
+{
+    struct container *c = &s->container;
+    const char *name = base_name(s->name);
+    struct view v;
+    enum container_result result;
+    v.size = s->size;
+    v.read = read_view_of_source;
+    v.user = s;
+    result = container_parse_view(c, &v, name,
+                                  s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
+    if (result == CONTAINER_MEMORY) check_memory(NULL);
+    if (result == CONTAINER_BAD && o->verbosity >= 2)
+        say(s->name, "is not read as a file of PyTorch: %s; stored as plain bytes", c->error);
+    if (result == CONTAINER_OK && c->note[0] && o->verbosity >= 2) say(s->name, "%s", c->note);
+    if (result != CONTAINER_OK) container_free(c);
+}
+
 int identify_source(struct source *s, const struct common *o)
 {
     enum container_kind expected =
@@ -115,6 +142,10 @@ int identify_source(struct source *s, const struct common *o)
         if (o->opaque) return CODE_OK;
         if (o->dtype != LMC_AUTO) {
             make_raw_tensor(s, o->dtype);
+            return CODE_OK;
+        }
+        if (S_ISREG(s->st.st_mode) && container_wants_view(s->head, s->head_size, s->name)) {
+            look_through_view(s, o);
             return CODE_OK;
         }
         result = container_parse(&s->container, s->head, s->head_size, s->size, expected);
@@ -149,9 +180,22 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 
 /* -- trees of sources -- */
 
-int list_sources(struct listing *l, const char *root)
+int list_sources(struct listing *l, const char *root, const struct common *o)
 {
-    int code = list_tree(l, root);
+    int code = list_tree(l, root, o->links);
+    for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
+        say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
+            l->others[i]);
+    if (l->n_outside && code == CODE_OK && o->verbosity > 0)
+        say(root,
+            "holds %llu link%s to directories outside of it, which are stored as links; "
+            "--dereference stores what is there",
+            (unsigned long long)l->n_outside, l->n_outside == 1 ? "" : "s");
+    if (l->n_followed && code == CODE_OK && o->verbosity > 1)
+        say(root,
+            "holds %llu link%s to files outside of it, which are stored as files; "
+            "--no-dereference stores links",
+            (unsigned long long)l->n_followed, l->n_followed == 1 ? "" : "s");
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))
@@ -173,4 +217,14 @@ int list_sources(struct listing *l, const char *root)
     return code;
 }
 
-int is_stored(const struct entry *e, const struct listing *l) { return *e->path || l->n == 1; }
+static int has_files(const struct listing *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (*l->entries[i].path && !l->entries[i].link) return 1;
+    return 0;
+}
+
+int is_stored(const struct entry *e, const struct listing *l)
+{
+    return *e->path ? !e->link : !has_files(l);
+}

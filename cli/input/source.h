@@ -54,10 +54,12 @@ int identify_source(struct source *s, const struct common *o);
 /* As lmc_stream asks; user: a source. */
 enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);
 
-/* All that a snapshot of the directory may hold, in the order of the paths. */
-int list_sources(struct listing *l, const char *root);
+/* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
+ * named. */
+int list_sources(struct listing *l, const char *root, const struct common *o);
 
-/* Whether an entry of a tree stands in the snapshot: all do, but the root only if it is empty. */
+/* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
+ * there is nothing else. */
 int is_stored(const struct entry *e, const struct listing *l);
 
 #endif

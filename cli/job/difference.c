@@ -209,13 +209,31 @@ void take_pieces(struct diff *d)
     d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const struct diff_item *x = (*(struct diff_row *const *)a)->item,
+                           *y = (*(struct diff_row *const *)b)->item;
+    if (x->file_number != y->file_number) return x->file_number < y->file_number ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+struct diff_row **sort_by_place(struct diff *d)
+{
+    struct diff_row **rows = (struct diff_row **)resize(NULL, d->new_items.n + 1, sizeof *rows);
+    for (size_t i = 0; i < d->new_items.n; i++) rows[i] = &d->rows[i];
+    qsort((void *)rows, d->new_items.n, sizeof *rows, compare_places);
+    return rows;
+}
+
 int measure_all(struct diff *d)
 {
+    struct diff_row **rows = sort_by_place(d);
     int code = CODE_OK;
     take_pieces(d);
     for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++)
-        code = measure_item(d, &d->rows[i], NULL);
+        code = measure_item(d, rows[i], NULL);
     free_pieces(d);
+    free((void *)rows);
     return code;
 }
 

@@ -79,6 +79,10 @@ void match_items(struct diff *d);
 /* Allocates the buffers that measure_item() needs. */
 void take_pieces(struct diff *d);
 
+/* The rows of new items in the order in which they lie in the snapshot, in which reading them
+ * decodes each block once. By names, small tensors would cost a block each. To be freed. */
+struct diff_row **sort_by_place(struct diff *d);
+
 /* Measures all rows of match_items(). */
 int measure_all(struct diff *d);
 

@@ -175,7 +175,12 @@ static int check_replaced(struct restored_tree *t, int force)
     struct stat st, top;
     int code;
     if (!force || lstat(t->target, &top) != 0) return CODE_OK;
-    code = list_tree(&t->replaced, t->target);
+    code = list_tree(&t->replaced, t->target, LINKS_KEEP);
+    if (code == CODE_OK && t->replaced.n_others)
+        code = fail(CODE_ERROR, t->target,
+                    "is not replaced: it holds '%.300s', which no snapshot can; move that away, or "
+                    "name another directory with -o",
+                    t->replaced.others[0]);
     for (size_t i = 0; i < t->replaced.n && code == CODE_OK; i++) {
         const struct entry *e = &t->replaced.entries[i];
         char *old = join_path(t->target, e->path), *restored = join_path(t->root, e->path);

@@ -13,7 +13,9 @@
 #include "../input/common.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
+#include "restored_links.h"
 #include "restored_tree.h"
+#include "tar_stream.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -88,6 +90,60 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
                : LMC_OK;
 }
 
+struct tar_directory {
+    lmc_file file; /* of which the path is our own */
+};
+
+static void add_tar_directory(struct restore *r, const lmc_file *file)
+{
+    struct tar_directory *d;
+    if (r->n_directories == r->room_for_directories) {
+        r->room_for_directories = r->room_for_directories * 2 + 16;
+        r->directories =
+            (struct tar_directory *)resize(r->directories, r->room_for_directories, sizeof *d);
+    }
+    d = &r->directories[r->n_directories++];
+    d->file = *file;
+    d->file.path = copy_string(file->path, strlen(file->path));
+}
+
+static int begin_tar_file(struct restore *r, const lmc_file *file)
+{
+    int error;
+    if (file->kind == LMC_FILE_REGULAR && file->size == LMC_UNKNOWN_SIZE)
+        return fail(CODE_ERROR, file->path,
+                    "has a size that stands at its end, and a tar stream wants it before; restore "
+                    "to a directory with -o");
+    if (file->kind == LMC_FILE_DIRECTORY) {
+        add_tar_directory(r, file);
+        return CODE_OK;
+    }
+    error = tar_begin(&r->out, file);
+    return error ? fail_output(&r->out, error) : CODE_OK;
+}
+
+static int compare_tar_directories(const void *a, const void *b)
+{
+    return strcmp(((const struct tar_directory *)b)->file.path,
+                  ((const struct tar_directory *)a)->file.path);
+}
+
+/* The links; then the directories, from the leaves up, for what comes later in one changes its
+ * time; and the end. */
+static int finish_tar(struct restore *r)
+{
+    int error = 0;
+    for (size_t i = 0; i < r->links.n && !error; i++) /* what a hard link names was written */
+        if (r->links.list[i].type == LINK_SYMBOLIC)
+            error = tar_link(&r->out, r->links.list[i].path, r->links.list[i].target);
+    if (r->n_directories)
+        qsort(r->directories, r->n_directories, sizeof *r->directories, compare_tar_directories);
+    for (size_t i = 0; i < r->n_directories && !error; i++)
+        error = tar_begin(&r->out, &r->directories[i].file);
+    if (!error) error = tar_finish(&r->out);
+    return error ? fail_output(&r->out, error) : CODE_OK;
+}
+
 static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
@@ -96,11 +152,14 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         /* a lone file has no path of its own: the snapshot's name is its name */
         r->tree.is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
         r->is_tree = *file->path != 0 || r->tree.is_empty;
+        r->is_tar = r->is_tree && !r->tree.target;
+        r->is_tree = r->is_tree && r->tree.target;
         code = r->is_tree ? begin_tree(&r->tree, r->input, r->o->force)
                           : open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
         r->out.outlet.sparse = r->started && r->out.temporary;
     }
+    if (code == CODE_OK && r->is_tar) code = begin_tar_file(r, file);
     if (code == CODE_OK && r->is_tree) {
         add_path(r, file->path);
         code = begin_tree_file(&r->tree, file);
@@ -144,8 +203,41 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
     r->n_quantised += count_lossy(file);
     if (r->keeps_records) add_record(r, file);
     if (r->is_tree) return stop_restore(r, end_tree_file(&r->tree, file));
+    if (r->is_tar) {
+        int error = tar_end(&r->out, file);
+        return error ? stop_restore(r, fail_output(&r->out, error)) : LMC_OK;
+    }
     r->attributes = attributes_of_file(file);
     return LMC_OK;
+}
+
+/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
+static int check_limits(const struct restore *r)
+{
+    const uint64_t most = r->o->max_files ? r->o->max_files : DEFAULT_MAX_FILES,
+                   deepest = r->o->max_depth ? r->o->max_depth : DEFAULT_MAX_DEPTH;
+    if (r->links.n > most)
+        return fail(CODE_ERROR, r->input, "holds %llu links; --max-files allows more than %llu",
+                    (unsigned long long)r->links.n, (unsigned long long)most);
+    for (size_t i = 0; i < r->links.n; i++) {
+        uint64_t depth = 1;
+        for (const char *p = r->links.list[i].path; *p; p++) depth += *p == '/';
+        if (depth > deepest)
+            return fail(CODE_ERROR, r->input,
+                        "holds a link %llu directories deep; --max-depth allows more than %llu",
+                        (unsigned long long)depth, (unsigned long long)deepest);
+    }
+    return CODE_OK;
+}
+
+static enum lmc_status restore_metadata(void *user, const char *key, const void *value, size_t size)
+{
+    struct restore *r = (struct restore *)user;
+    if ((!r->is_tree && !r->is_tar) || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
+    return stop_restore(r, decode_links(&r->links, value, size) == 0
+                               ? check_limits(r)
+                               : fail(CODE_CORRUPT, r->input,
+                                      "has a list of links that breaks the rules of the format"));
 }
 
 void complete_attributes(struct attributes *a, const struct stat *input)
@@ -177,16 +269,19 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     options.write = restore_bytes;
     options.end_file = restore_end;
     options.read_back = restore_read_back;
+    options.metadata = restore_metadata;
     init_second_look(&r->again, s, base, r->o);
     status = restore_source(&r->again, &options, NULL);
     if (r->code != CODE_OK) return r->code;
-    return status == LMC_OK ? CODE_OK : fail_restore(s, status, r->o);
+    return status == LMC_OK ? CODE_OK : fail_restore(&r->again, status);
 }
 
 int finish_restore(struct restore *r, int code)
 {
     if (!r->started) return code;
+    if (code == CODE_OK && r->is_tree) code = make_links(r->tree.root, &r->links, r->input);
     if (code == CODE_OK && r->is_tree) return commit_tree(&r->tree, r->o->force, r->input_stat);
+    if (code == CODE_OK && r->is_tar) code = finish_tar(r);
     if (code == CODE_OK) {
         complete_attributes(&r->attributes, r->input_stat);
         return commit_output(&r->out, &r->attributes);
@@ -225,5 +320,8 @@ void free_restore(struct restore *r)
     free(r->paths);
     for (size_t i = 0; i < r->n_records; i++) free(r->records[i].path);
     free(r->records);
+    free_links(&r->links);
+    for (size_t i = 0; i < r->n_directories; i++) free((char *)r->directories[i].file.path);
+    free(r->directories);
     free_tree(&r->tree);
 }

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "../../lmc.h"
+#include "../input/links.h"
 #include "../input/second_look.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
@@ -24,6 +25,7 @@
 
 struct common;
 struct source;
+struct tar_directory;
 
 /* A file that was restored: what it should read as. */
 struct record {
@@ -37,6 +39,7 @@ struct restore {
     const char *input;             /* its name */
     const struct stat *input_stat; /* of a regular file; or NULL */
     int is_tree, started;
+    int is_tar;        /* a tree that goes to standard output, as a stream for tar */
     struct output out; /* not of a tree */
     struct attributes attributes;
     struct restored_tree tree; /* its target is that of a file, too */
@@ -48,9 +51,12 @@ struct restore {
     int fd_again; /* one of them; -1: none is open */
     size_t again_number;
     struct second_look again; /* for standard output */
-    uint64_t total;           /* bytes */
-    uint64_t n_quantised;     /* tensors */
-    int code;                 /* what a callback has reported */
+    struct links links;
+    struct tar_directory *directories; /* of a tar stream, where they come last */
+    size_t n_directories, room_for_directories;
+    uint64_t total;       /* bytes */
+    uint64_t n_quantised; /* tensors */
+    int code;             /* what a callback has reported */
 };
 
 /* target: NULL for standard output; it and the others must outlive the restore. */

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include "../choose/members.h"
+#include "../choose/parts.h"
 #include "../choose/policy.h"
 #include "../choose/record.h"
+#include "../choose/small_files.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
@@ -59,9 +61,16 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
         m->coding->policy->level != LMC_LEVEL_DEFAULT ? m->coding->policy->level : m->coding->level;
     options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
-    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
+    if (base) {
+        const size_t n = find_parts(m, &base->source);
+        if (n && o->verbosity >= 2)
+            say(output_name(out), "%llu tensors are coded against other parts of those of the base",
+                (unsigned long long)n);
+    }
+    options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
+    options.group_files = !base && has_small_files(m); /* deltas can be applied in place */
     options.content_hashes = o->hashes || has_hashes(m->archive);
     sink.write = write_snapshot;
     sink.user = out;
@@ -69,6 +78,12 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     if (status == LMC_OK && name)
         status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
     free(name);
+    if (status == LMC_OK && m->links.n) {
+        size_t size;
+        void *links = encode_links(&m->links, &size);
+        status = lmc_writer_add_metadata(*writer, LINKS_KEY, links, size);
+        free(links);
+    }
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 

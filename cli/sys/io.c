@@ -7,12 +7,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h> /* SYS_syncfs */
 #endif
 
+#include "memory.h"
 #include "names.h"
 
 /* After a failed read or write: whether to try again. A shell may hand over descriptors that do not
@@ -118,6 +120,26 @@ int sync_directory_of(const char *path)
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP) error = errno;
     close(fd);
     return error;
+}
+
+int open_below(const char *root, const char *path, int flags)
+{
+    int fd = *path ? open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                   : open(root, flags | O_NOFOLLOW | O_CLOEXEC);
+    while (fd >= 0 && *path) {
+        const size_t size = strcspn(path, "/");
+        char *name = copy_string(path, size);
+        const int is_last = path[size] == 0;
+        const int next =
+            openat(fd, name, (is_last ? flags : O_RDONLY | O_DIRECTORY) | O_NOFOLLOW | O_CLOEXEC);
+        const int error = errno;
+        free(name);
+        close(fd);
+        errno = error;
+        fd = next;
+        path += size + !is_last;
+    }
+    return fd;
 }
 
 #if defined(__linux__) && defined(SYS_syncfs)

@@ -49,6 +49,10 @@ int sync_data(int fd);
 /* All of size. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
 
+/* Opens a file below a directory, or root itself if path is empty, and follows no link on the way:
+ * a descriptor, or -1 and errno. */
+int open_below(const char *root, const char *path, int flags);
+
 /* Brings all of the file system to the disk that the descriptor is in, if the system can: one call
  * for thousands of small files. */
 int can_sync_all(void);

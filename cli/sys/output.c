@@ -12,13 +12,14 @@
 #include "attributes.h"
 #include "io.h"
 #include "memory.h"
+#include "names.h"
 #include "replace.h"
 #include "report.h"
 #include "temporary.h"
 
 const char *output_name(const struct output *out)
 {
-    return out->path ? out->path : "(standard output)";
+    return out->path ? out->path : STANDARD_OUTPUT;
 }
 
 int check_output(const char *path, const struct stat *input, int force)
@@ -39,6 +40,27 @@ int check_output(const char *path, const struct stat *input, int force)
     return CODE_OK;
 }
 
+/* Where a link leads, link by link, be anything there or not; a copy of path where it is none. An
+ * output replaces what the link names, not the link. To be freed; NULL: it leads in a circle. */
+static char *follow_links(const char *path)
+{
+    char *at = copy_string(path, strlen(path));
+    for (int n = 0; n < 40; n++) {
+        char target[4096], *directory, *next;
+        ssize_t size = readlink(at, target, sizeof target);
+        if (size < 0) return at; /* no link */
+        if (size == (ssize_t)sizeof target) break;
+        target[size] = 0;
+        directory = directory_of(at);
+        next = *target == '/' ? copy_string(target, (size_t)size) : join_path(directory, target);
+        free(directory);
+        free(at);
+        at = next;
+    }
+    free(at);
+    return NULL;
+}
+
 int open_output(struct output *out, const char *path, const struct stat *input, int force)
 {
     struct stat st;
@@ -56,7 +78,8 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
     } else {
         code = check_output(path, input, force);
         if (code != CODE_OK) return code;
-        out->path = copy_string(path, strlen(path));
+        out->path = follow_links(path);
+        if (!out->path) return fail(CODE_ERROR, path, "is a link that leads in a circle");
         if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
             out->fd = open(path, O_WRONLY | O_CLOEXEC);
             if (out->fd < 0) code = fail_errno(path, errno, "cannot write to it");

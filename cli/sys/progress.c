@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "printable.h"
 #include "report.h"
 
 /* The one progress line of the process. Only the thread that reads the input moves it. */
@@ -51,8 +52,7 @@ static void progress_draw(double time)
 {
     char rest[128] = "";
     double rate = (double)progress.done / (time - progress.start + 1e-9);
-    size_t columns = count_columns() - 1, size,
-           name = strlen(progress.name); /* terminals wrap behind the last column */
+    size_t columns = count_columns() - 1, size; /* terminals wrap behind the last column */
     char *line;
     size = (size_t)snprintf(rest, sizeof rest, ": %.1f MB, %.0f MB/s", (double)progress.done / 1e6,
                             rate / 1e6);
@@ -64,15 +64,9 @@ static void progress_draw(double time)
                                  (int)(left / 60) % 10000, (int)left % 60);
     }
     if (size > columns) rest[size = columns] = 0;
-    if (name > columns - size) name = columns - size;
-    while (name > 0 &&
-           ((unsigned char)progress.name[name] & 0xC0) == 0x80) /* not within a character */
-        name--;
-    line = (char *)malloc(name + size + 1);
+    line = (char *)malloc(columns + 1);
     if (!line) return;
-    memcpy(line, progress.name, name);
-    memcpy(line + name, rest, size + 1);
-    make_printable(line);
+    memcpy(line + format_printable(line, columns - size + 1, progress.name), rest, size + 1);
     draw_line(line);
     free(line);
     progress.drawn = time;

@@ -52,7 +52,7 @@ static int has_room(void **list, size_t n, size_t *room, size_t size)
 
 /* Lets the owner look into a directory and remove what is in it. What this does not help with fails
  * later, and is reported then. */
-static void open_up(int fd, const char *name, const struct stat *st)
+static void unlock_entry(int fd, const char *name, const struct stat *st)
 {
     if ((st->st_mode & 0700) != 0700) (void)!fchmodat(fd, name, 0700, 0);
 }
@@ -71,7 +71,7 @@ static void remove_entry(struct removal *r, const char *name)
                !(copy = strdup(name))) {
         keep_error(r, ENOMEM);
     } else {
-        open_up(r->fd, name, &st);
+        unlock_entry(r->fd, name, &st);
         r->names[r->n_names++] = copy;
     }
 }
@@ -151,7 +151,7 @@ int remove_tree(const char *path)
     memset(&r, 0, sizeof r);
     r.fd = -1;
     r.dev = st.st_dev;
-    open_up(AT_FDCWD, path, &st);
+    unlock_entry(AT_FDCWD, path, &st);
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) r.error = errno;
     else if (enter(&r, fd)) remove_below(&r);

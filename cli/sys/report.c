@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "printable.h"
+
 /* Messages and the progress line share standard error: whoever writes there holds this. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -27,12 +29,6 @@ void clear_line(void)
     pthread_mutex_unlock(&lock);
 }
 
-void make_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 32 || *text == 127) *text = '?';
-}
-
 void draw_line(const char *text)
 {
     pthread_mutex_lock(&lock);
@@ -49,7 +45,7 @@ static void
 say_list(const char *name, const char *format, va_list list)
 {
     char text[1024], spare[1200], *line;
-    size_t size = strlen(name) + sizeof text + 16;
+    size_t size = (strlen(name) + sizeof text) * MAX_PRINTABLE + 16, n;
     vsnprintf(text, sizeof text, format, list);
     line = (char *)malloc(size);
     if (!line) { /* cut, but said */
@@ -58,8 +54,10 @@ say_list(const char *name, const char *format, va_list list)
     }
     pthread_mutex_lock(&lock);
     erase_line();
-    snprintf(line, size, "lmc: %s%s%s", name, *name ? ": " : "", text);
-    make_printable(line);
+    n = (size_t)snprintf(line, size, "lmc: ");
+    n += format_printable(line + n, size - n - 2, name);
+    if (*name) n += (size_t)snprintf(line + n, size - n, ": ");
+    format_printable(line + n, size - n, text);
     fprintf(stderr, "%s\n",
             line); /* one write, so that the lines of several processes do not mix */
     pthread_mutex_unlock(&lock);
@@ -86,6 +84,8 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
 int fail_errno(const char *name, int error, const char *what)
 {
     const char *hint = "";
+    if (error == EPIPE && name && strcmp(name, STANDARD_OUTPUT) == 0)
+        return CODE_ERROR; /* who reads has seen enough: "lmc -l x.lmc | head" */
     if (error == ENOSPC || error == EDQUOT) hint = "; free some space and try again";
     else if (error == EFBIG)
         hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";

@@ -14,13 +14,13 @@
 
 enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, CODE_BASE = 4 };
 
+/* What standard output is called in messages. */
+#define STANDARD_OUTPUT "(standard output)"
+
 /* Removes the progress line, if there is one. */
 void clear_line(void);
 
-/* Names come from files: no control character of theirs reaches the terminal. */
-void make_printable(char *text);
-
-/* Draws the progress line, over the one before. text: without control characters, no longer than
+/* Draws the progress line, over the one before. text: printable (printable.h), no longer than
  * the terminal is wide. */
 void draw_line(const char *text);
 
@@ -35,7 +35,8 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int fail(enum exit_code code, const char *name, const char *format, ...);
 
-/* For a failed system call; what: "cannot open it" and the like. */
+/* For a failed system call; a closed pipe at standard output is not told, for it is no mistake of
+ * anybody. what: "cannot open it" and the like. */
 int fail_errno(const char *name, int error, const char *what);
 
 /* Reports what the library has returned, and chooses the exit code. */

@@ -40,69 +40,151 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory)
         l->entries = (struct entry *)resize(l->entries, l->room, sizeof *l->entries);
     }
     e = &l->entries[l->n++];
+    memset(e, 0, sizeof *e);
     e->path = copy_string(path, strlen(path));
     e->is_directory = is_directory;
-    e->size = 0;
     return e;
 }
 
 void free_listing(struct listing *l)
 {
-    for (size_t i = 0; i < l->n; i++) free(l->entries[i].path);
+    for (size_t i = 0; i < l->n; i++) {
+        free(l->entries[i].path);
+        free(l->entries[i].link);
+    }
+    for (size_t i = 0; i < l->n_others; i++) free(l->others[i]);
+    free((void *)l->others);
     free(l->entries);
     memset(l, 0, sizeof *l);
 }
 
-static int list_directory(struct listing *l, const char *root, const char *path);
+/* A tree that is being listed. */
+struct lister {
+    struct listing *l;
+    const char *root;
+    char *real_root; /* resolved; NULL: not needed yet */
+    enum link_mode mode;
+    const struct stat *above; /* directories that a followed link is in: no circles */
+    size_t n_above;
+};
 
-/* Links to files count as files. Links to directories do not: they can form a circle. */
-static int list_entry(struct listing *l, const char *root, const char *path)
+static int list_directory(struct lister *t, const char *path);
+
+static int leads_outside(struct lister *t, const char *full)
 {
-    char *full = join_path(root, path);
+    char *target = realpath(full, NULL);
+    size_t size;
+    int result;
+    if (!t->real_root) t->real_root = realpath(t->root, NULL);
+    size = t->real_root ? strlen(t->real_root) : 0;
+    result = target && t->real_root &&
+             (strncmp(target, t->real_root, size) != 0 ||
+              (target[size] && target[size] != '/' && size > 1));
+    free(target);
+    return result;
+}
+
+/* A link: st is of what it leads to, if that is there. */
+static int list_link(struct lister *t, const char *path, const char *full, const struct stat *st,
+                     int is_there)
+{
+    char target[65536];
+    ssize_t size;
+    struct entry *e;
+    const int is_file = is_there && S_ISREG(st->st_mode);
+    const int is_outside = t->mode == LINKS_AUTO && is_there && leads_outside(t, full);
+    if (t->mode == LINKS_FOLLOW && !is_there)
+        return fail_errno(full, errno, "is a link that leads nowhere");
+    if (is_file && (t->mode == LINKS_FOLLOW || is_outside)) {
+        t->l->n_followed += (size_t)is_outside;
+        add_entry(t->l, path, 0)->size = (uint64_t)st->st_size;
+        return CODE_OK;
+    }
+    if (t->mode == LINKS_FOLLOW && S_ISDIR(st->st_mode)) return list_directory(t, path);
+    size = readlink(full, target, sizeof target - 1);
+    if (size <= 0) return fail_errno(full, size ? errno : ENOENT, "cannot read the link");
+    t->l->n_outside += (size_t)is_outside;
+    e = add_entry(t->l, path, 0);
+    e->link = copy_string(target, (size_t)size);
+    e->is_file = is_file;
+    e->size = is_file ? (uint64_t)st->st_size : 0;
+    return CODE_OK;
+}
+
+static void add_other(struct listing *l, const char *path)
+{
+    l->others = (char **)resize((void *)l->others, l->n_others + 1, sizeof *l->others);
+    l->others[l->n_others++] = copy_string(path, strlen(path));
+}
+
+static int list_entry(struct lister *t, const char *path)
+{
+    char *full = join_path(t->root, path);
     struct stat st;
-    int code = CODE_OK, is_link;
+    int code = CODE_OK;
     if (lstat(full, &st) != 0) code = fail_errno(full, errno, "cannot access it");
-    is_link = code == CODE_OK && S_ISLNK(st.st_mode);
-    if (is_link && stat(full, &st) != 0)
-        code = fail_errno(full, errno, "is a link that leads nowhere");
-    if (code != CODE_OK)
-        ;
-    else if (S_ISREG(st.st_mode)) add_entry(l, path, 0)->size = (uint64_t)st.st_size;
-    else if (S_ISDIR(st.st_mode) && !is_link) code = list_directory(l, root, path);
-    else if (S_ISDIR(st.st_mode))
-        code = fail(CODE_ERROR, full,
-                    "is a link to a directory, which is not followed; replace it by the directory "
-                    "or move it away");
-    else code = fail(CODE_ERROR, full, "is neither a file nor a directory; move it away");
+    else if (S_ISLNK(st.st_mode)) {
+        const int is_there = stat(full, &st) == 0;
+        code = list_link(t, path, full, &st, is_there);
+    } else if (S_ISREG(st.st_mode)) add_entry(t->l, path, 0)->size = (uint64_t)st.st_size;
+    else if (S_ISDIR(st.st_mode)) code = list_directory(t, path);
+    else add_other(t->l, path);
     free(full);
     return code;
 }
 
-/* The directory names are collected before they are entered: one open descriptor, however deep the
- * tree. */
-static int list_directory(struct listing *l, const char *root, const char *path)
+/* Whether a directory that a link leads to is one that it lies in. */
+static int is_above(const struct lister *t, const struct stat *st)
 {
-    char *full = join_path(root, path);
+    for (size_t i = 0; i < t->n_above; i++)
+        if (t->above[i].st_dev == st->st_dev && t->above[i].st_ino == st->st_ino) return 1;
+    return 0;
+}
+
+static int list_names(struct lister *t, const char *path, const char *full)
+{
     struct listing names;
     DIR *directory = opendir(full);
     struct dirent *entry;
     int code = CODE_OK, error = 0;
     memset(&names, 0, sizeof names);
-    if (!directory) {
-        code = fail_errno(full, errno, "cannot read the directory");
-        free(full);
-        return code;
-    }
+    if (!directory) return fail_errno(full, errno, "cannot read the directory");
     while ((entry = next_entry(directory, &error)) != NULL) add_entry(&names, entry->d_name, 0);
     if (error) code = fail_errno(full, error, "cannot read the directory");
     closedir(directory);
-    add_entry(l, path, 1);
+    add_entry(t->l, path, 1);
     for (size_t i = 0; i < names.n; i++) {
         char *inner = join_path(path, names.entries[i].path);
-        code = worse(code, list_entry(l, root, inner));
+        code = worse(code, list_entry(t, inner));
         free(inner);
     }
     free_listing(&names);
+    return code;
+}
+
+/* The directory names are collected before they are entered: one open descriptor, however deep the
+ * tree. */
+static int list_directory(struct lister *t, const char *path)
+{
+    char *full = join_path(t->root, path);
+    struct stat *above = NULL, st;
+    struct lister inner = *t;
+    int code;
+    if (t->mode == LINKS_FOLLOW && stat(full, &st) == 0) {
+        if (is_above(t, &st)) {
+            code = fail(CODE_ERROR, full, "is a link to a directory that it lies in");
+            free(full);
+            return code;
+        }
+        above = (struct stat *)resize(NULL, t->n_above + 1, sizeof *above);
+        if (t->n_above) memcpy(above, t->above, t->n_above * sizeof *above);
+        above[t->n_above] = st;
+        inner.above = above;
+        inner.n_above = t->n_above + 1;
+    }
+    code = list_names(&inner, path, full);
+    t->real_root = inner.real_root;
+    free(above);
     free(full);
     return code;
 }
@@ -112,11 +194,17 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
 
-int list_tree(struct listing *l, const char *root)
+int list_tree(struct listing *l, const char *root, enum link_mode mode)
 {
+    struct lister t;
     int code;
     memset(l, 0, sizeof *l);
-    code = list_directory(l, root, "");
+    memset(&t, 0, sizeof t);
+    t.l = l;
+    t.root = root;
+    t.mode = mode;
+    code = list_directory(&t, "");
+    free(t.real_root);
     if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
     return code;
 }

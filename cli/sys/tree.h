@@ -19,12 +19,25 @@ struct dirent *next_entry(DIR *directory, int *error);
 struct entry {
     char *path; /* below the root; "" is the root itself */
     int is_directory;
-    uint64_t size; /* of a file */
+    char *link;    /* where a symbolic link leads, as it says; NULL: it is none */
+    int is_file;   /* of a link: it leads to a regular file */
+    uint64_t size; /* of a file, or of what a link leads to */
 };
 
 struct listing {
     struct entry *entries;
     size_t n, room;
+    size_t n_followed; /* links to files outside of the tree */
+    size_t n_outside;  /* links to directories outside of it, which were not followed */
+    char **others;     /* what is no file, directory or link: sockets, pipes, devices */
+    size_t n_others;
+};
+
+/* What becomes of symbolic links. */
+enum link_mode {
+    LINKS_AUTO,   /* links, but what lies outside of the tree is followed, if it is a file */
+    LINKS_KEEP,   /* links */
+    LINKS_FOLLOW, /* what they lead to */
 };
 
 /* Adds an entry, of size 0; the pointer is valid until the next one is added. */
@@ -33,7 +46,7 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 void free_listing(struct listing *l);
 
 /* Everything below root, and root itself as "", in the order of the bytes of the paths. */
-int list_tree(struct listing *l, const char *root);
+int list_tree(struct listing *l, const char *root, enum link_mode mode);
 
 /* Lets the owner into all directories that were listed at root. 0 or errno; allocates only what it
  * can do without: see remove_listed(). */

@@ -14,7 +14,9 @@
 #include "../input/base.h"
 #include "../input/opened.h"
 #include "../input/common.h"
+#include "../input/links.h"
 #include "../input/side_file.h"
+#include "../job/restored_links.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -85,8 +87,8 @@ static int look_at_delta(struct apply *a, struct delta *d)
     if (code == CODE_OK && archive.chain_depth == 0)
         code = fail(CODE_ERROR, d->name,
                     "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f "
-                    "-o '%.300s'",
-                    a->name);
+                    "-o '%.300s' '%.300s'",
+                    a->name, d->name);
     if (code == CODE_OK && is_tree_of_files(archive.reader) != a->is_tree)
         code = fail(CODE_ERROR, d->name,
                     "restores %s; to make that of the target, use lmc -d --base '%.300s' -o with "
@@ -169,6 +171,19 @@ static int fail_target(const struct apply *a, const struct delta *d)
                 more);
 }
 
+/* Links are no part of what is applied block by block. */
+static int update_target_links(struct apply *a, const struct archive *archive)
+{
+    struct links links;
+    int code;
+    if (!a->is_tree) return CODE_OK;
+    if (read_links(&links, archive->reader) != 0)
+        return fail_status(archive->name, LMC_ERR_CORRUPT);
+    code = update_links(a->path, &links, archive->reader, archive->name);
+    free_links(&links);
+    return code;
+}
+
 /* *next: the first delta that is still to be applied to the target, whose identity is known;
  * n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
@@ -180,6 +195,7 @@ static int find_next(struct apply *a, size_t *next)
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
             is_done = code == CODE_OK && holds_result(b, archive.reader);
+            if (is_done && i == a->n_deltas) code = update_target_links(a, &archive);
             close_archive(&archive);
             if (code != CODE_OK) return code;
         }
@@ -268,7 +284,8 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     lmc_reader_free(archive.reader); /* which may refer to the base */
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
-    if (a->o->verbosity >= 2)
+    if (code == CODE_OK) code = update_target_links(a, &archive);
+    if (wants_summary(a->o))
         say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name,
             can ? "" : " beside it, for its layout changes", (unsigned long long)size,
             (double)size / 1e6 / (now() - start + 1e-9));
@@ -289,6 +306,7 @@ static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
     init_journal(&j, name_journal(a->path));
     if (code == CODE_OK) code = find_journal(&j, &state, a->header, &name);
     if (code == CODE_OK) code = apply_in_place(a, &archive, &j, 0, 1, is_wrong);
+    if (code == CODE_OK) code = update_target_links(a, &archive);
     if (code == CODE_OK) keep_last(a, &archive);
     else close_archive(&archive);
     free(name);

@@ -10,6 +10,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/source.h"
+#include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
 #include "../sys/attributes.h"
@@ -31,13 +32,14 @@ int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
     o.force = 1;
     o.bases = &a->bases;
     init_restore(&r, d->path, a->path, &o);
-    code = a->is_tree ? list_sources(&r.tree.replaced, a->path) : CODE_OK;
+    code = a->is_tree ? list_sources(&r.tree.replaced, a->path, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
         progress_start(s.name, s.size);
         if (code == CODE_OK) code = run_restore(&r, &s, base);
         progress_clear();
         if (code == CODE_OK) code = check_bases(&o);
+        if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
         if (code != CODE_OK) {
             discard_restore(&r);
         } else if (r.is_tree) { /* all that was listed belonged to the base, and may go */

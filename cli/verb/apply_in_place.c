@@ -121,6 +121,7 @@ int apply_in_place(struct apply *a, struct archive *delta, struct journal *j, in
     uint64_t total = total_of_files(delta->reader);
     int code;
     open_place(&writing, a->path, get_delta_file, delta, 1);
+    writing.is_strict = !a->o->force;
     j->target = &writing;
     code = check_files(a, delta, is_trusted, is_resumed, is_wrong);
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
@@ -143,7 +144,7 @@ int apply_in_place(struct apply *a, struct archive *delta, struct journal *j, in
     }
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
-    if (code == CODE_OK) code = set_all_attributes(a->path, delta->reader);
+    if (code == CODE_OK) code = set_all_attributes(a->path, delta->reader, !a->o->force);
     if (code == CODE_OK ||
         (!j->is_touched && !is_resumed)) /* then it is as if this had not begun */
         code = worse(code, remove_journal(j));

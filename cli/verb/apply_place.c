@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../input/opened.h"
@@ -47,19 +48,34 @@ int close_place(struct place *p)
     return code;
 }
 
+/* What was checked before may be another file now, put there by whoever may write to the target:
+ * root must not be led to change files elsewhere. 0 or errno. */
+static int check_opened(const struct place *p)
+{
+    struct stat st;
+    if (!p->is_strict) return 0;
+    if (fstat(p->fd, &st) != 0) return errno;
+    return S_ISREG(st.st_mode) && st.st_nlink <= 1 ? 0 : -1;
+}
+
 static int go_to_file(struct place *p, size_t number)
 {
+    const char *below = p->get_file(p->user, number)->path;
+    const int flags = (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
     char *path;
     int error, code;
     if (p->fd >= 0 && p->number == number) return CODE_OK;
     code = close_place(p);
     if (code != CODE_OK) return code;
-    path = join_path(p->root, p->get_file(p->user, number)->path);
+    path = join_path(p->root, below);
     p->number = number;
-    p->fd = open(path, (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-    error = errno;
+    p->fd = p->is_strict ? open_below(p->root, below, flags) : open(path, flags);
+    error = p->fd < 0 ? errno : check_opened(p);
     free(path);
-    return p->fd < 0 ? fail_place(p, number, error, "cannot open it") : CODE_OK;
+    if (!error) return CODE_OK;
+    if (p->fd >= 0) close(p->fd);
+    p->fd = -1;
+    return fail_place(p, number, error == ELOOP ? -1 : error, "cannot open it");
 }
 
 int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size)

@@ -19,6 +19,7 @@ struct place {
     const lmc_file *(*get_file)(void *user, size_t number);
     void *user;
     int may_write;
+    int is_strict;  /* to write: not through links, nor to a file that has other names */
     int fd;         /* -1 */
     size_t number;  /* of the file that is open */
     int is_written; /* and not synced since */

@@ -98,12 +98,14 @@ static int check_layout(const struct apply *a, const struct archive *delta, cons
     size_t n = 0, n_files = snapshot_info(delta->reader).n_files;
     int code = CODE_OK;
     memset(&l, 0, sizeof l);
-    if (a->is_tree) code = list_sources(&l, a->path);
+    if (a->is_tree) code = list_sources(&l, a->path, a->o);
     else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
     *is_wrong = 0;
     for (size_t i = 0; i < l.n && code == CODE_OK && !*is_wrong; i++) {
         const struct entry *e = &l.entries[i];
-        if (!is_stored(e, &l)) continue;
+        if (!is_stored(e, &l) && /* a link that the snapshot has as a file */
+            !(e->is_file && n < n_files && strcmp(files[n]->path, e->path) == 0))
+            continue;
         *is_wrong = n == n_files || strcmp(files[n]->path, e->path) != 0 ||
                     (files[n]->kind == LMC_FILE_DIRECTORY) != e->is_directory ||
                     files[n]->size != e->size;
@@ -136,13 +138,14 @@ int check_files(const struct apply *a, const struct archive *delta, int is_trust
 }
 
 /* What the delta says of mode and time; the owner stays. */
-static int set_delta_attributes(const char *full, const lmc_file *file)
+static int set_delta_attributes(const char *root, const char *full, const lmc_file *file,
+                                int is_strict)
 {
     struct attributes attributes = attributes_of_file(file);
     struct stat st;
     int fd, error;
     if (!file->has_mode && !file->has_mtime) return CODE_OK;
-    fd = open(full, O_RDONLY | O_CLOEXEC);
+    fd = is_strict ? open_below(root, file->path, O_RDONLY) : open(full, O_RDONLY | O_CLOEXEC);
     error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
     if (!file->has_mode && !error) {
         attributes.has_mode = 1;
@@ -154,13 +157,13 @@ static int set_delta_attributes(const char *full, const lmc_file *file)
     return error ? fail_errno(full, error, "cannot set its mode and time") : CODE_OK;
 }
 
-int set_all_attributes(const char *root, const lmc_reader *reader)
+int set_all_attributes(const char *root, const lmc_reader *reader, int is_strict)
 {
     const lmc_file **files = sort_files(reader);
     int code = CODE_OK;
     for (size_t i = snapshot_info(reader).n_files; i-- > 0 && code == CODE_OK;) {
         char *full = join_path(root, files[i]->path);
-        code = set_delta_attributes(full, files[i]);
+        code = set_delta_attributes(root, full, files[i], is_strict);
         free(full);
     }
     free(files);

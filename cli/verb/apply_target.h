@@ -57,8 +57,8 @@ int holds_result(const struct base *b, const lmc_reader *reader);
 int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
                 int *is_wrong);
 
-/* From the leaves to the root: a mode may lock everything below. */
-int set_all_attributes(const char *root, const lmc_reader *reader);
+/* From the leaves to the root: a mode may lock everything below. is_strict: not through links. */
+int set_all_attributes(const char *root, const lmc_reader *reader, int is_strict);
 
 /* One apply at a time. The lock is on the target itself, which another one may have replaced
  * meanwhile. */

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat.h"
 
+#include <fnmatch.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <jansson.h>
 
+#include "../format/json.h"
 #include "../format/npy.h"
+#include "../format/widen.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
@@ -33,6 +37,8 @@ struct extract {
     uint64_t digits[LMC_MAX_RANK];
     uint64_t stride[LMC_MAX_RANK]; /* bytes */
     uint64_t left;                 /* pieces */
+    enum lmc_dtype widened;        /* what is widened to F32; LMC_AUTO: nothing is */
+    unsigned char *wide;           /* room for that, of a window */
 };
 
 static uint64_t place_of_piece(const struct extract *e)
@@ -71,11 +77,35 @@ static void plan_extract(struct extract *e, uint64_t element)
     if (e->piece == 0) e->left = 0;
 }
 
+/* Elements, widened if that is wanted. */
+static int write_elements(const struct extract *e, struct output *out, const void *data,
+                          size_t size)
+{
+    size_t n = size;
+    int error;
+    if (e->widened != LMC_AUTO) {
+        n /= widen_width(e->widened);
+        widen_elements(e->widened, e->wide, data, n);
+        data = e->wide;
+        n *= 4;
+    }
+    error = write_output(out, data, n);
+    progress_add(size);
+    return error ? fail_output(out, error) : CODE_OK;
+}
+
 static int write_part(struct output *out, const void *data, size_t size)
 {
     int error = write_output(out, data, size);
     progress_add(size);
     return error ? fail_output(out, error) : CODE_OK;
+}
+
+static int fail_tensor(const struct extract *e, enum lmc_status status)
+{
+    char where[300];
+    snprintf(where, sizeof where, " (in the tensor '%.200s')", e->tensor->name);
+    return fail_archive_at(e->archive, status, where);
 }
 
 /* A piece that is larger than the window, part by part. */
@@ -86,8 +116,7 @@ static int copy_large_piece(struct extract *e, unsigned char *window, struct out
         size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
         enum lmc_status status = lmc_reader_read_tensor(e->archive->reader, e->file, e->tensor,
                                                         place + done, window, part);
-        int code =
-            status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
+        int code = status == LMC_OK ? write_elements(e, out, window, part) : fail_tensor(e, status);
         if (code != CODE_OK) return code;
         done += part;
     }
@@ -110,9 +139,9 @@ static int copy_window(struct extract *e, unsigned char *window, struct output *
     }
     status = lmc_reader_read_tensor(e->archive->reader, e->file, e->tensor, place, window,
                                     (size_t)(end - place));
-    if (status != LMC_OK) return fail_archive(e->archive, status);
+    if (status != LMC_OK) return fail_tensor(e, status);
     while (e->left > ahead.left) {
-        int code = write_part(out, window + (place_of_piece(e) - place), (size_t)e->piece);
+        int code = write_elements(e, out, window + (place_of_piece(e) - place), (size_t)e->piece);
         if (code != CODE_OK) return code;
         next_piece(e);
     }
@@ -123,9 +152,12 @@ static int copy_pieces(struct extract *e, struct output *out)
 {
     unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
     int code = CODE_OK;
+    if (e->widened != LMC_AUTO) e->wide = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 4);
     while (e->left && code == CODE_OK)
         code =
             e->piece > WINDOW_SIZE ? copy_large_piece(e, window, out) : copy_window(e, window, out);
+    free(e->wide);
+    e->wide = NULL;
     free(window);
     return code;
 }
@@ -133,7 +165,7 @@ static int copy_pieces(struct extract *e, struct output *out)
 static int write_npy_header(const struct extract *e, struct output *out)
 {
     char text[128 + LMC_MAX_RANK * 22];
-    const char *descr = npy_descr(e->tensor->dtype);
+    const char *descr = e->widened != LMC_AUTO ? "<f4" : npy_descr(e->tensor->dtype);
     size_t size = 10, end;
     unsigned n = 0;
     if (!descr)
@@ -233,7 +265,208 @@ static int plan_cat(struct extract *e, int has_slice)
     return CODE_OK;
 }
 
-int cat_tensor(const char *path, const char *name, const struct cat_options *options)
+/* What --f32 does to the tensor. */
+static int plan_widening(struct extract *e, const struct cat_options *options)
+{
+    const enum lmc_dtype dtype = lmc_dtype_find(e->tensor->dtype);
+    e->widened = LMC_AUTO;
+    if (!options->f32 || dtype == LMC_F32) return CODE_OK;
+    if (!widen_width(dtype))
+        return fail(CODE_ERROR, e->tensor->name,
+                    "has the dtype %s, and --f32 is for BF16, F16, F8_E4M3 and F8_E5M2",
+                    e->tensor->dtype);
+    e->widened = dtype;
+    return CODE_OK;
+}
+
+/* A file of the snapshot as if it were a tensor: its bytes. */
+static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
+{
+    const lmc_reader *reader = e->archive->reader;
+    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) {
+        const lmc_file *f = lmc_reader_get_file(reader, i);
+        if (strcmp(f->path, file) != 0 || f->kind != LMC_FILE_REGULAR) continue;
+        memset(whole, 0, sizeof *whole);
+        whole->name = f->path;
+        whole->dtype = "U8";
+        whole->size = f->size;
+        e->file = i;
+        e->tensor = whole;
+        return CODE_OK;
+    }
+    return fail(CODE_ERROR, e->archive->name, "has no file '%.300s'; 'lmc -l' lists them", file);
+}
+
+static int open_cat_output(const struct extract *e, struct output *out,
+                           const struct cat_options *options)
+{
+    return open_output(out, file_of_output(&options->common), &e->archive->st,
+                       options->common.force);
+}
+
+static int copy_whole_file(struct extract *e, struct output *out)
+{
+    unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
+    int code = CODE_OK;
+    progress_start(e->archive->name, e->tensor->size);
+    for (uint64_t at = 0; at < e->tensor->size && code == CODE_OK;) {
+        const uint64_t left = e->tensor->size - at;
+        const size_t part = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
+        const enum lmc_status status =
+            lmc_reader_read_file(e->archive->reader, e->file, at, window, part);
+        code = status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
+        at += part;
+    }
+    free(window);
+    return code;
+}
+
+/* -- a safetensors file of some tensors -- */
+
+/* A tensor that was chosen. */
+struct chosen {
+    size_t file;
+    const lmc_tensor *tensor;
+};
+
+static int is_chosen(char *const *names, size_t n, const char *name, unsigned char *is_used)
+{
+    int result = n == 0;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0 || fnmatch(names[i], name, 0) == 0) result = is_used[i] = 1;
+    return result;
+}
+
+/* All tensors that a pattern matches; the list is to be freed. */
+static int choose_tensors(const struct extract *e, char *const *names, size_t n, const char *file,
+                          struct chosen **list, size_t *n_chosen)
+{
+    const lmc_reader *reader = e->archive->reader;
+    unsigned char *is_used = (unsigned char *)resize(NULL, n + 1, 1);
+    size_t room = 0;
+    int code = CODE_OK;
+    memset(is_used, 0, n + 1);
+    *list = NULL;
+    *n_chosen = 0;
+    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) {
+        const lmc_file *f = lmc_reader_get_file(reader, i);
+        if (file && strcmp(f->path, file) != 0) continue;
+        for (size_t k = 0; k < f->n_tensors; k++) {
+            if (!is_chosen(names, n, f->tensors[k].name, is_used)) continue;
+            if (*n_chosen == room) {
+                room = room * 2 + 64;
+                *list = (struct chosen *)resize(*list, room, sizeof **list);
+            }
+            (*list)[*n_chosen].file = i;
+            (*list)[(*n_chosen)++].tensor = &f->tensors[k];
+        }
+    }
+    for (size_t i = 0; i < n && code == CODE_OK; i++)
+        if (!is_used[i]) code = fail_lookup(e->archive, LMC_ERR_NOT_FOUND, names[i], file);
+    if (code == CODE_OK && *n_chosen == 0)
+        code = fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
+    free(is_used);
+    return code;
+}
+
+/* The header: eight bytes of size, JSON, and spaces so that the data are aligned. To be freed. */
+static int make_safetensors_header(struct extract *e, const struct chosen *list, size_t n,
+                                   const struct cat_options *options, char **header, size_t *size)
+{
+    json_t *object = (json_t *)check_memory(json_object()),
+           *metadata = (json_t *)check_memory(json_object());
+    uint64_t at = 0;
+    int code = CODE_OK;
+    char *text;
+    set_json(metadata, "format", json_string("pt"));
+    set_json(object, "__metadata__", metadata);
+    for (size_t i = 0; i < n && code == CODE_OK; i++) {
+        const lmc_tensor *t = e->tensor = list[i].tensor;
+        json_t *entry, *shape, *offsets, *name = json_string(t->name);
+        uint64_t end = t->size;
+        if (!name) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
+        else if (json_object_get(object, t->name))
+            code = fail_lookup(e->archive, LMC_ERR_AMBIGUOUS, t->name, NULL);
+        json_decref(name);
+        if (code == CODE_OK && options->f32 && widen_width(lmc_dtype_find(t->dtype)))
+            code = plan_widening(e, options);
+        else e->widened = LMC_AUTO;
+        if (code != CODE_OK) break;
+        if (e->widened != LMC_AUTO) end = t->size / widen_width(e->widened) * 4;
+        entry = (json_t *)check_memory(json_object());
+        shape = (json_t *)check_memory(json_array());
+        offsets = (json_t *)check_memory(json_array());
+        for (unsigned k = 0; k < t->rank; k++)
+            json_array_append_new(shape, make_json_number(t->shape[k]));
+        json_array_append_new(offsets, make_json_number(at));
+        json_array_append_new(offsets, make_json_number(at += end));
+        set_json(entry, "dtype", json_string(e->widened != LMC_AUTO ? "F32" : t->dtype));
+        set_json(entry, "shape", shape);
+        set_json(entry, "data_offsets", offsets);
+        set_json(object, t->name, entry);
+    }
+    text = (char *)check_memory(json_dumps(object, JSON_COMPACT));
+    json_decref(object);
+    *size = 8 + (strlen(text) + 7) / 8 * 8;
+    *header = (char *)resize(NULL, *size, 1);
+    memset(*header, ' ', *size);
+    for (unsigned i = 0; i < 8; i++) (*header)[i] = (char)((uint64_t)(*size - 8) >> 8 * i & 255);
+    memcpy(*header + 8, text, strlen(text));
+    free(text);
+    return code;
+}
+
+static int cat_safetensors(struct extract *e, struct output *out, char *const *names, size_t n,
+                           const struct cat_options *options)
+{
+    struct chosen *list;
+    size_t n_chosen, size = 0;
+    char *header = NULL;
+    uint64_t total = 0;
+    int code = choose_tensors(e, names, n, options->file, &list, &n_chosen);
+    if (code == CODE_OK) code = make_safetensors_header(e, list, n_chosen, options, &header, &size);
+    if (code == CODE_OK) code = open_cat_output(e, out, options);
+    for (size_t i = 0; i < n_chosen; i++) total += list[i].tensor->size;
+    progress_start(e->archive->name, total);
+    if (code == CODE_OK) code = write_part(out, header, size);
+    for (size_t i = 0; i < n_chosen && code == CODE_OK; i++) {
+        e->file = list[i].file;
+        e->tensor = list[i].tensor;
+        e->widened = LMC_AUTO;
+        if (options->f32 && widen_width(lmc_dtype_find(e->tensor->dtype)))
+            code = plan_widening(e, options);
+        if (code == CODE_OK) code = plan_cat(e, 0);
+        if (code == CODE_OK) code = copy_pieces(e, out);
+    }
+    free(header);
+    free(list);
+    return code;
+}
+
+/* One tensor, a slice of one, or a file. */
+static int cat_one(struct extract *e, struct output *out, const char *name,
+                   const struct cat_options *options)
+{
+    lmc_tensor whole;
+    int has_slice = 0, code;
+    if (!name && options->file && !options->npy && !options->f32) {
+        code = find_file(e, options->file, &whole);
+        if (code == CODE_OK) code = open_cat_output(e, out, options);
+        return code == CODE_OK ? copy_whole_file(e, out) : code;
+    }
+    code = name ? find_tensor(e, name, options->file, &has_slice) : find_only_tensor(e);
+    if (code == CODE_OK) code = plan_widening(e, options);
+    if (code == CODE_OK) code = plan_cat(e, has_slice);
+    if (code == CODE_OK) code = open_cat_output(e, out, options);
+    if (code == CODE_OK) {
+        progress_start(e->archive->name, e->piece * e->left);
+        if (options->npy) code = write_npy_header(e, out);
+        if (code == CODE_OK) code = copy_pieces(e, out);
+    }
+    return code;
+}
+
+int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *options)
 {
     const struct common *o = &options->common;
     struct archive a;
@@ -242,25 +475,22 @@ int cat_tensor(const char *path, const char *name, const struct cat_options *opt
     struct attributes attributes;
     const lmc_base *base;
     double start = now();
-    int has_slice = 0, code = open_archive_file(&a, path, o);
+    int code = open_archive_file(&a, path, o);
+    memset(&out, 0, sizeof out);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK) code = find_base_of_archive(&a, &base, o);
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
     if (code == CODE_OK) code = read_archive_index(&a, base);
     memset(&e, 0, sizeof e);
     memset(&attributes, 0, sizeof attributes);
     e.archive = &a;
+    e.widened = LMC_AUTO;
     if (code == CODE_OK)
-        code = name ? find_tensor(&e, name, options->file, &has_slice) : find_only_tensor(&e);
-    if (code == CODE_OK) code = plan_cat(&e, has_slice);
-    if (code == CODE_OK) code = open_output(&out, file_of_output(o), &a.st, o->force);
-    if (code == CODE_OK) {
-        progress_start(a.name, e.piece * e.left);
-        if (options->npy) code = write_npy_header(&e, &out);
-        if (code == CODE_OK) code = copy_pieces(&e, &out);
-        progress_clear();
-        if (code == CODE_OK) code = commit_output(&out, &attributes);
-        else discard_output(&out);
-    }
+        code = options->safetensors ? cat_safetensors(&e, &out, names, n, options)
+                                    : cat_one(&e, &out, n ? names[0] : NULL, options);
+    progress_clear();
+    if (code == CODE_OK) code = commit_output(&out, &attributes);
+    else discard_output(&out);
     if (code == CODE_OK && o->verbosity >= 2) {
         for (size_t i = 0; i < o->bases->n; i++) {
             a.n_reads += o->bases->list[i].archive.n_reads;

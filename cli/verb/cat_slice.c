@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../sys/report.h"
 
@@ -61,13 +62,16 @@ int parse_slice(struct slice *s, const char *text, const lmc_tensor *t)
 {
     unsigned i = 0;
     while (*text != ']') {
+        const size_t size = strcspn(text, ",]");
+        const char *part = text;
         int result;
         if (i == t->rank)
             return fail(CODE_USAGE, t->name, "has %u dimensions, the slice has more", t->rank);
         result = parse_dimension(&text, t->shape[i], &s->start[i], &s->count[i], &s->dropped[i]);
         if (result < 0)
-            return fail(CODE_USAGE, t->name, "index %u of the slice is not below %llu", i + 1,
-                        (unsigned long long)t->shape[i]);
+            return fail(CODE_USAGE, t->name,
+                        "has %llu elements in dimension %u, and the slice asks for number %.*s",
+                        (unsigned long long)t->shape[i], i + 1, (int)(size < 30 ? size : 30), part);
         if (result == 0 || (*text != ',' && *text != ']'))
             return fail(CODE_USAGE, t->name,
                         "a slice looks like [0:128,:,3]; steps other than 1 are not supported");

@@ -11,13 +11,16 @@
 #include "../choose/members.h"
 #include "../choose/quantise.h"
 #include "../choose/record.h"
+#include "../choose/small_files.h"
 #include "../choose/twins.h"
 #include "../input/base.h"
+#include "../input/walk.h"
 #include "../input/compare.h"
 #include "../input/opened.h"
 #include "../input/common.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
+#include "../input/source_links.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -126,6 +129,54 @@ static int remove_directory_source(const char *root, const char *snapshot, const
     return code == CODE_OK ? remove_listing(l, root) : code;
 }
 
+/* Says what the base was good for, when the snapshot is written; *is_useless: for nothing. */
+static void look_at_base_use(int *is_useless, const char *snapshot, const char *source,
+                             const struct compress_options *o)
+{
+    struct base_use use;
+    const struct bases *bases = o->common.bases;
+    *is_useless = 0;
+    say_unused_bases(1, &o->common);
+    if (!bases->n || !snapshot || measure_base_use(&use, snapshot) != 0) return;
+    if (o->common.verbosity >= 2)
+        say(source, "%llu of %llu blocks are coded against %.300s",
+            (unsigned long long)use.n_predicted, (unsigned long long)use.n_blocks,
+            bases->list[0].name);
+    *is_useless = use.n_predicted == 0;
+}
+
+/* A copy of the options for writing once more what needs a base without use: without it, over what
+ * is there. */
+static struct compress_options without_bases(const struct compress_options *o, struct bases *none)
+{
+    struct compress_options again = *o;
+    memset(none, 0, sizeof *none);
+    none->is_closed = 1;
+    again.common.bases = none;
+    again.common.force = 1;
+    again.remove_source = 0;
+    return again;
+}
+
+/* A source is not removed where the base that was to help has not: it may be the wrong one. */
+static int conclude_useless_base(int code, const char *snapshot, const char *source,
+                                 const struct compress_options *o)
+{
+    const char *const name = o->common.bases->list[0].name;
+    if (code != CODE_OK) return code;
+    if (o->remove_source)
+        return fail(CODE_ERROR, source,
+                    "is not removed: nothing of it was found in the base %.300s; %.300s is written "
+                    "without it; leave out --base",
+                    name, snapshot);
+    if (o->common.verbosity > 0 && !o->common.bases->is_quiet)
+        say(source,
+            "nothing of it was found in the base %.300s (no tensor or file of that name and size, "
+            "or none that is like it): %.300s is written without it, and does not need it",
+            name, snapshot);
+    return CODE_OK;
+}
+
 /* -- files -- */
 
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
@@ -184,7 +235,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     progress_clear();
     if (code == CODE_OK)
         say_sizes(&o->common, s->name, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name, &o->common);
+    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name);
     free_members(&m);
     return code;
 }
@@ -192,8 +243,13 @@ static int compress_source(struct source *s, const char *path, const char *snaps
 int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
+    struct stat st;
     char *snapshot;
-    int code;
+    int code, is_useless = 0, is_file;
+    if (!is_dash(path) && !o->common.to_stdout && !o->common.output && stat(path, &st) == 0 &&
+        !S_ISREG(st.st_mode))
+        return fail(CODE_ERROR, path,
+                    "is no regular file, and is skipped; -c and -o read it all the same");
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
@@ -215,8 +271,14 @@ int compress_file(const char *path, int is_named, const struct compress_options 
         code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
     if (code == CODE_OK) code = identify_source(&s, &o->common);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, o);
+    is_file = !is_dash(path) && S_ISREG(s.st.st_mode); /* which can be read once more */
     close_source(&s);
-    if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
+    if (code == CODE_OK) look_at_base_use(&is_useless, is_file ? snapshot : NULL, path, o);
+    if (is_useless) {
+        struct bases none;
+        const struct compress_options again = without_bases(o, &none);
+        code = conclude_useless_base(compress_file(path, is_named, &again), snapshot, path, o);
+    } else if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
     free(snapshot);
     return code;
 }
@@ -302,12 +364,12 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     progress_clear();
     if (code == CODE_OK)
         say_sizes(&o->common, root, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(m, root, &o->common);
+    if (code == CODE_OK) say_if_nothing_quantised(m, root);
     return code;
 }
 
-int compress_listing(const struct listing *l, const char *root, const char *snapshot,
-                     const struct compress_options *o)
+static int write_listing(const struct listing *l, const char *root, const char *snapshot,
+                         const struct compress_options *o)
 {
     struct members m;
     struct stat existing;
@@ -318,9 +380,26 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
     for (size_t i = 0; i < l->n && code == CODE_OK; i++)
         if (is_stored(&l->entries[i], l))
             code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
-    if (code == CODE_OK) code = write_tree(&m, root, snapshot, o);
+    collect_links(&m.links, l, root);
+    if (code == CODE_OK) {
+        order_members(&m);
+        code = write_tree(&m, root, snapshot, o);
+    }
     free_members(&m);
     return code;
+}
+
+int compress_listing(const struct listing *l, const char *root, const char *snapshot,
+                     const struct compress_options *o)
+{
+    struct compress_options again;
+    struct bases none;
+    int is_useless, code = write_listing(l, root, snapshot, o);
+    if (code != CODE_OK) return code;
+    look_at_base_use(&is_useless, snapshot, root, o);
+    if (!is_useless) return CODE_OK;
+    again = without_bases(o, &none);
+    return conclude_useless_base(write_listing(l, root, snapshot, &again), snapshot, root, o);
 }
 
 int compress_directory(const char *path, const struct compress_options *o)
@@ -346,8 +425,11 @@ int compress_directory(const char *path, const struct compress_options *o)
         code = check_finished(root, CODE_ERROR);
         if (code == CODE_OK)
             code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
-        if (code == CODE_OK) code = list_sources(&l, root);
+        if (code == CODE_OK) code = list_sources(&l, root, &o->common);
     }
+    if (code == CODE_OK && o->remove_source && l.n_others)
+        code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
+                    l.others[0]);
     if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
     if (code == CODE_OK && o->remove_source) code = remove_directory_source(root, snapshot, &l, o);
     free_listing(&l);

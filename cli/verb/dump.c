@@ -316,9 +316,10 @@ static int take_run_body(struct dump *d)
 
 static void check_crc(struct dump *d, uint64_t at, const char *name, uint64_t stored, uint32_t crc)
 {
-    if (stored != crc)
-        fault(d, DUMP_DAMAGED, at, "%s should be %02X %02X %02X %02X", name, crc & 255u,
-              crc >> 8 & 255u, crc >> 16 & 255u, crc >> 24);
+    if (stored == crc) return;
+    if (d->outcome == DUMP_NEWER) d->outcome = DUMP_GOOD; /* no newer version: the CRC proves it */
+    fault(d, DUMP_DAMAGED, at, "%s should be %02X %02X %02X %02X", name, crc & 255u,
+          crc >> 8 & 255u, crc >> 16 & 255u, crc >> 24);
 }
 
 static void take_payload(struct dump *d, const struct payload_block *b, uint64_t size)
@@ -605,6 +606,18 @@ static void check_header(struct dump *d, uint64_t header_size, uint64_t flags, u
               flags ? "Flags" : "Reserved");
 }
 
+/* Whether the header would be right if its Format_Major were that of this version. */
+static int is_header_of_this(struct dump *d, const unsigned char *magic, uint8_t minor)
+{
+    uint8_t header[LMC_FILE_HEADER_SIZE];
+    lmc_snapshot_info info;
+    memcpy(header, magic, 8);
+    header[8] = LMC_FORMAT_MAJOR;
+    header[9] = minor;
+    return read_bytes(d, header + 10, sizeof header - 10) == sizeof header - 10 &&
+           lmc_header_parse(header, sizeof header, &info) == LMC_OK;
+}
+
 /* Returns whether sections may follow. */
 static int take_header(struct dump *d)
 {
@@ -626,7 +639,9 @@ static int take_header(struct dump *d)
     if (!take_number(d, "Format_Major", 1, &major) || !take_number(d, "Format_Minor", 1, &minor))
         return 0;
     if (major != LMC_FORMAT_MAJOR) {
-        fault(d, DUMP_NEWER, 8, "Format_Major is not 1: of another version");
+        if (is_header_of_this(d, magic, (uint8_t)minor))
+            fault(d, DUMP_DAMAGED, 8, "Format_Major is not 1, but was, as Header_CRC tells");
+        else fault(d, DUMP_NEWER, 8, "Format_Major is not 1: of another version");
         return 0;
     }
     if (!take_number(d, "Header_Size", 2, &header_size) || !take_number(d, "Flags", 4, &flags) ||

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../format/print.h"
+
 #define BYTES_IN_A_LINE 16u
 
 uint64_t field_number(const unsigned char *bytes, size_t size)
@@ -26,8 +28,7 @@ static void print_value(const unsigned char *bytes, size_t size, enum field_kind
     if (kind == FIELD_VARINT) printf(" %llu", (unsigned long long)varint_value(bytes, size));
     else if (kind == FIELD_TEXT) {
         fputs(" \"", stdout);
-        for (size_t i = 0; i < size; i++)
-            putchar(bytes[i] < 32 || bytes[i] == 127 ? '?' : bytes[i]);
+        print_text(bytes, size);
         putchar('"');
     } else if (kind != FIELD_BYTES && (size == 1 || size == 2 || size == 4 || size == 8)) {
         const uint64_t value = field_number(bytes, size);

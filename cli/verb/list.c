@@ -15,6 +15,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 
@@ -107,7 +108,22 @@ static void print_file(const struct archive *a, size_t number, const json_t *cho
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
 }
 
-static void print_archive(const struct archive *a, const struct common *o)
+static void print_links(const struct archive *a)
+{
+    struct links links;
+    if (read_links(&links, a->reader) != 0)
+        say(a->name, "has a list of links that breaks the rules of the format");
+    for (size_t i = 0; i < links.n; i++) {
+        printf("  %-68s", links.list[i].type == LINK_HARD ? "hard link" : "link");
+        print_name(links.list[i].path);
+        printf(" -> ");
+        print_name(links.list[i].target);
+        putchar('\n');
+    }
+    free_links(&links);
+}
+
+static void print_archive(struct archive *a, const struct common *o)
 {
     const lmc_snapshot_info info = snapshot_info(a->reader);
     size_t n = info.n_files, n_directories = 0, n_tensors = 0, n_lossy = 0;
@@ -148,9 +164,11 @@ static void print_archive(const struct archive *a, const struct common *o)
         print_name(name ? name : "");
         printf("%s\n", name ? " when this delta was made)" : "");
         free(name);
+        print_chain(a, o);
     }
     printf("    dtype    shape                        size         packed   ratio  name\n");
     for (size_t i = 0; i < n; i++) print_file(a, i, choices, o);
+    print_links(a);
     json_decref(choices);
     json_decref(record);
 }
@@ -233,6 +251,23 @@ static json_t *make_json_metadata(const struct archive *a)
     return object;
 }
 
+static json_t *make_json_links(const struct archive *a)
+{
+    json_t *list = (json_t *)check_memory(json_array());
+    struct links links;
+    (void)read_links(&links, a->reader);
+    for (size_t i = 0; i < links.n; i++) {
+        json_t *object = (json_t *)check_memory(json_object());
+        set_json_text(object, "path", links.list[i].path);
+        set_json(object, "type",
+                 json_string(links.list[i].type == LINK_HARD ? "hard" : "symbolic"));
+        set_json_text(object, "target", links.list[i].target);
+        json_array_append_new(list, object);
+    }
+    free_links(&links);
+    return list;
+}
+
 /* One line for each snapshot. */
 static void print_json(const struct archive *a)
 {
@@ -259,6 +294,7 @@ static void print_json(const struct archive *a)
     set_json_number(object, "lossy_tensors", n_lossy);
     if (record) set_json(object, "policy", record);
     set_json(object, "files", files);
+    set_json(object, "links", make_json_links(a));
     set_json(object, "metadata", make_json_metadata(a));
     json_dumpf(object, stdout, JSON_COMPACT);
     putchar('\n');

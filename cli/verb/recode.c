@@ -16,6 +16,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/links.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -135,11 +136,11 @@ static void attach_quantizers(struct members *m)
 }
 
 /* Keys of the format (spec 10.2) tell of the old file, or what a newer lmc meant by them, but for
- * these: what the tensors have lost by which rules, and where they came from. */
+ * these: what the tensors have lost by which rules, the links, and where they came from. */
 static int is_kept(const char *key)
 {
     return strncmp(key, "lmc.", 4) != 0 || strcmp(key, POLICY_KEY) == 0 ||
-           strcmp(key, "lmc.source") == 0;
+           strcmp(key, LINKS_KEY) == 0 || strcmp(key, "lmc.source") == 0;
 }
 
 static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const struct output *out)
@@ -299,13 +300,16 @@ static int open_deltas(struct base *deltas, size_t n, const struct common *o)
 /* That every delta has its base among the deltas or the other bases. */
 static int check_links(struct base *deltas, size_t n, const struct common *o)
 {
+    const int is_closed = o->bases->is_closed;
     int code = CODE_OK;
+    o->bases->is_closed = 1; /* what lies beside them is not folded */
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!find_base(&deltas[i].archive, o, &code) && code == CODE_OK) {
             char *made_with = copy_metadata(&deltas[i].archive, BASE_KEY);
             code = fail_base(deltas[i].name, deltas[i].archive.wanted, made_with, o);
             free(made_with);
         }
+    o->bases->is_closed = is_closed;
     return code;
 }
 

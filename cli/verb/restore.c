@@ -19,6 +19,7 @@
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "../sys/tree.h"
+#include "restore_parts.h"
 
 static int verify_record(const char *root, const struct record *record, unsigned char *buffer)
 {
@@ -66,6 +67,10 @@ static char *name_target(const char *path, const struct common *o, int *code)
         while (size > 1 && name[size - 1] == '/') size--;
         return copy_string(name, size);
     }
+    if (!has_suffix(path) && !is_named_snapshot(path)) { /* whatever else is wrong with its name */
+        *code = fail(CODE_CORRUPT, path, "%s", lmc_status_text(LMC_ERR_NOT_LMC));
+        return NULL;
+    }
     if (!has_suffix(path)) {
         *code = fail(CODE_ERROR, path, "is not named " SUFFIX "; name the output with -o");
         return NULL;
@@ -88,6 +93,8 @@ int restore_file(const char *path, const struct restore_options *options)
     r.keeps_records = options->remove_source;
     if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK) code = protect_bases(source, target, o->force, o); /* those found, too */
+    if (code == CODE_OK) say_unused_bases(0, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
         progress_start(s.name, s.size);
@@ -103,6 +110,16 @@ int restore_file(const char *path, const struct restore_options *options)
     close_source(&s);
     if (code == CODE_OK && options->remove_source) code = remove_snapshot(&r);
     free_restore(&r);
+    free(target);
+    return code;
+}
+
+int restore_parts(const char *path, char *const *patterns, size_t n,
+                  const struct restore_options *options)
+{
+    int code;
+    char *target = name_target(path, &options->common, &code);
+    if (code == CODE_OK) code = extract_files(path, target, patterns, n, &options->common);
     free(target);
     return code;
 }

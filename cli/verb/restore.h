@@ -14,6 +14,10 @@ struct restore_options {
 };
 
 /* Restores the snapshot at path ("-": standard input) to what -o or its own name says. */
+/* lmc -d SNAPSHOT PATH...: see restore_parts.h. */
+int restore_parts(const char *path, char *const *patterns, size_t n,
+                  const struct restore_options *options);
+
 int restore_file(const char *path, const struct restore_options *options);
 
 #endif

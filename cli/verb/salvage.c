@@ -16,6 +16,8 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/links.h"
+#include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
 #include "../sys/io.h"
@@ -234,6 +236,27 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
                : fail_archive(&s->archive, status);
 }
 
+/* Symbolic links, if the index that names them is there, below whole/. */
+static void salvage_links(struct salvage *s)
+{
+    struct links links, symbolic;
+    char *root;
+    memset(&symbolic, 0, sizeof symbolic);
+    if (read_links(&links, s->archive.reader) != 0)
+        say(s->archive.name, "has a damaged list of links, which is left out");
+    for (size_t i = 0; i < links.n; i++) { /* of hard ones, each is a file */
+        struct link *l = &links.list[i];
+        if (l->type == LINK_HARD) continue;
+        add_link_record(&symbolic, l->type, l->path, l->target);
+    }
+    root = join_path(s->tree.root, "whole");
+    if (symbolic.n && (mkdir(root, 0777) == 0 || errno == EEXIST))
+        (void)make_links(root, &symbolic, s->archive.name); /* what cannot be made was named */
+    free_links(&symbolic);
+    free(root);
+    free_links(&links);
+}
+
 static int run_salvage(struct salvage *s)
 {
     lmc_range range;
@@ -252,6 +275,7 @@ static int run_salvage(struct salvage *s)
     if (code == CODE_OK) code = salvage_rest(s, &range, &is_end);
     progress_clear();
     if (code == CODE_OK) code = complete_directories(s);
+    if (code == CODE_OK) salvage_links(s);
     if (code == CODE_OK) code = write_report(s);
     return code;
 }

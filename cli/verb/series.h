@@ -56,7 +56,7 @@ struct series_options {
 int series_add(const char *directory, const char *path, const struct series_options *o);
 int series_list(const char *directory, const struct series_options *o);
 int series_restore(const char *directory, const char *name, const struct series_options *o);
-int series_cat(const char *directory, const char *name, const char *tensor,
+int series_cat(const char *directory, const char *name, char *tensor,
                const struct series_options *o);
 int series_prune(const char *directory, char **names, int n, const struct series_options *o);
 int series_keep(const char *directory, char **names, int n, const struct series_options *o);

@@ -89,7 +89,7 @@ static int check_newcomer(const char *directory, const char *path, const struct 
 }
 
 /* To be closed in any case. */
-static int open_newcomer(struct newcomer *c, const char *path)
+static int open_newcomer(struct newcomer *c, const char *path, const struct common *o)
 {
     struct stat st;
     int code = CODE_OK;
@@ -98,7 +98,7 @@ static int open_newcomer(struct newcomer *c, const char *path)
     c->look = look_at(c->path);
     if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot access it");
     c->is_tree = S_ISDIR(st.st_mode);
-    if (c->is_tree) code = list_sources(&c->l, c->path);
+    if (c->is_tree) code = list_sources(&c->l, c->path, o);
     return code;
 }
 
@@ -111,6 +111,9 @@ static int remove_newcomer(const struct newcomer *c, const char *name)
                     "was changed meanwhile, and is not removed; its snapshot, as it was before, is "
                     "kept as %s",
                     name);
+    if (c->l.n_others)
+        return fail(CODE_ERROR, c->path,
+                    "holds '%.300s', which a snapshot cannot, and is not removed", c->l.others[0]);
     if (c->is_tree) return remove_listing(&c->l, c->path);
     return unlink(c->path) == 0 ? CODE_OK : fail_errno(c->path, errno, "cannot remove it");
 }
@@ -262,7 +265,7 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     if (code == CODE_OK) drop_gone(&s, name);
     e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
-    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path);
+    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, &o->common);
     if (code == CODE_OK && o->every) s.every = o->every;
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)

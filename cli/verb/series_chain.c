@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
@@ -160,6 +161,7 @@ void begin_chain(struct chain *c, const struct common *o)
     memset(&c->bases, 0, sizeof c->bases);
     c->common = *o;
     c->common.bases = &c->bases;
+    c->bases.is_quiet = 1;
     c->common.to_stdout = c->common.force = 0;
     c->common.output = NULL;
 }
@@ -231,6 +233,11 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
 void tell(const struct series_options *o, const char *what, const char *name, const char *link,
           const char *other)
 {
-    if (o->dry_run) printf("%s %s%s%s\n", what, name, link, other);
-    else if (o->common.verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
+    if (o->dry_run) {
+        printf("%s ", what);
+        print_name(name);
+        fputs(link, stdout);
+        print_name(other);
+        putchar('\n');
+    } else if (o->common.verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
 }

@@ -144,6 +144,7 @@ static int recode_stranded(const struct series *s)
 static int remove_forgotten(struct series *s)
 {
     int code = CODE_OK, error = 0;
+    uint64_t n = 0, size = 0;
     for (;;) {
         struct snapshot *deepest = NULL;
         for (size_t i = 0; i < s->n; i++) {
@@ -164,7 +165,13 @@ static int remove_forgotten(struct series *s)
             code = fail_errno(deepest->path, errno, "cannot remove it");
         if (code != CODE_OK) return code;
         deepest->file = FILE_MISSING;
+        n++;
+        size += deepest->packed_size;
     }
+    if (n && s->o->common.verbosity > 0)
+        say(s->directory, "%llu snapshot%s %sremoved, %llu bytes %sfreed", (unsigned long long)n,
+            n == 1 ? "" : "s", s->o->dry_run ? "would be " : "", (unsigned long long)size,
+            s->o->dry_run ? "would be " : "");
     if (!s->o->dry_run) error = sync_directory_of(s->manifest_path);
     return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
 }

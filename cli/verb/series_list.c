@@ -12,6 +12,7 @@
 #include "../format/print.h"
 #include "../input/common.h"
 #include "../sys/memory.h"
+#include "../sys/printable.h"
 #include "../sys/report.h"
 #include "series_chain.h"
 #include "series_manifest.h"
@@ -36,15 +37,15 @@ static const char *kind_of_entry(const struct snapshot *e)
 static void print_entry(const struct series *s, const struct snapshot *e, long n, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
-    char when[24], depth[24] = "-";
+    char when[24], depth[24] = "-", *name = copy_printable(e->name);
     format_time(when, e->time);
     if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
-    printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  %s\n", width, e->name,
+    printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  ", width, name,
            state_names[e->state], kind_of_entry(e), depth, (unsigned long long)e->size,
-           (unsigned long long)e->packed_size, percent(e->packed_size, e->size), when,
-           base                                ? base->name
-           : e->file == FILE_THERE && e->depth ? "(missing)"
-                                               : "");
+           (unsigned long long)e->packed_size, percent(e->packed_size, e->size), when);
+    print_name(base ? base->name : e->file == FILE_THERE && e->depth ? "(missing)" : "");
+    putchar('\n');
+    free(name);
 }
 
 static json_t *make_json_entry(const struct series *s, const struct snapshot *e, long n)
@@ -96,9 +97,9 @@ static void print_series(const struct series *s, const long *counts)
            width, "name");
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
-    printf("%llu snapshots, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
-           (unsigned long long)n, (unsigned long long)size, (unsigned long long)packed,
-           percent(packed, size), (unsigned long long)s->every);
+    printf("%llu snapshot%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
+           (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)size,
+           (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
 }
 
 int series_list(const char *directory, const struct series_options *o)

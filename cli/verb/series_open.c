@@ -19,12 +19,17 @@
 #include "series.h"
 
 /* -- locks: who changes the series has one byte of .lock for itself; another one is shared by all
- * who read, and taken by gc while it changes or removes files that count -- */
+ * who read, and taken by gc while it changes or removes files that count. They belong to what was
+ * opened, where the system can (OFD): those of POSIX go when the process closes any descriptor of
+ * the file, and a source may have a hard link to .lock -- */
 
 int set_lock(const struct series *s, enum lock which, int command, short type)
 {
     struct flock lock;
     int result;
+#ifdef F_OFD_SETLK
+    command = command == F_SETLKW ? F_OFD_SETLKW : F_OFD_SETLK;
+#endif
     memset(&lock, 0, sizeof lock);
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
@@ -32,6 +37,13 @@ int set_lock(const struct series *s, enum lock which, int command, short type)
     lock.l_len = 1;
     do result = fcntl(s->lock_fd, command, &lock);
     while (result != 0 && errno == EINTR);
+#ifdef F_OFD_SETLK
+    if (result != 0 && errno == EINVAL) { /* a system without them */
+        command = command == F_OFD_SETLKW ? F_SETLKW : F_SETLK;
+        do result = fcntl(s->lock_fd, command, &lock);
+        while (result != 0 && errno == EINTR);
+    }
+#endif
     return result == 0 ? 0 : errno;
 }
 
@@ -50,7 +62,7 @@ static int lock_for_changes(struct series *s)
 {
     char *path = join_path(s->directory, LOCK_NAME);
     int error, code = CODE_OK;
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     error = s->lock_fd < 0 ? errno : take_lock(s, LOCK_CHANGES, F_WRLCK);
     if (error) code = fail_errno(path, error, "cannot lock it");
     free(path);
@@ -61,8 +73,8 @@ static int lock_for_changes(struct series *s)
 static void lock_for_reading(struct series *s)
 {
     char *path = join_path(s->directory, LOCK_NAME);
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (s->lock_fd < 0) s->lock_fd = open(path, O_RDONLY | O_CLOEXEC);
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (s->lock_fd < 0) s->lock_fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     free(path);
     if (s->lock_fd >= 0) take_lock(s, LOCK_READERS, F_RDLCK);
 }

@@ -58,15 +58,38 @@ static int mark_names(const struct series *s, char **args, int n, enum snapshot_
     return code;
 }
 
+/* The next gc would leave nothing: whoever names all wants that, or has erred. */
+static int check_rest(const struct series *s, const unsigned char *marks)
+{
+    size_t n_marked = 0, n_kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        n_marked += marks[i] != 0;
+        n_kept += s->list[i].state == STATE_KEPT && !marks[i];
+    }
+    return n_kept || !n_marked || s->o->common.force
+               ? CODE_OK
+               : fail(CODE_ERROR, s->directory,
+                      "these are all of its snapshots, and the next gc would remove them; use -f "
+                      "to forget them all the same");
+}
+
 static int change_states(struct series *s, const unsigned char *marks, enum snapshot_state to)
 {
     size_t n = 0;
+    uint64_t size = 0;
     for (size_t i = 0; i < s->n; i++)
         if (marks[i]) {
             tell(s->o, to == STATE_KEPT ? "keep" : "forget", s->list[i].name, "", "");
             s->list[i].state = to;
+            size += s->list[i].packed_size;
             n++;
         }
+    if (n && to == STATE_FORGOTTEN && s->o->common.verbosity > 0)
+        say(s->directory,
+            "%llu snapshot%s, %llu bytes,%s forgotten%s; 'lmc series DIR gc' frees "
+            "what nothing else needs",
+            (unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)size,
+            s->o->dry_run ? " would be" : "", s->o->dry_run ? "" : " now");
     return n && !s->o->dry_run ? save_manifest(s) : CODE_OK;
 }
 
@@ -84,6 +107,7 @@ int series_prune(const char *directory, char **args, int n, const struct series_
     memset(marks, 0, s.n);
     if (code == CODE_OK)
         code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
+    if (code == CODE_OK && !has_rules) code = check_rest(&s, marks);
     if (code == CODE_OK) code = change_states(&s, marks, STATE_FORGOTTEN);
     free(marks);
     close_series(&s);

@@ -69,7 +69,7 @@ int series_restore(const char *directory, const char *name, const struct series_
     return code;
 }
 
-int series_cat(const char *directory, const char *name, const char *tensor,
+int series_cat(const char *directory, const char *name, char *tensor,
                const struct series_options *o)
 {
     struct series s;
@@ -78,8 +78,14 @@ int series_cat(const char *directory, const char *name, const char *tensor,
     int code = open_for_reading(&s, &c, &e, directory, name, o);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
     if (code == CODE_OK) {
-        const struct cat_options to_cat = {c.common, o->npy, o->file};
-        code = cat_tensor(e->path, tensor, &to_cat);
+        struct cat_options to_cat;
+        char *names[1];
+        memset(&to_cat, 0, sizeof to_cat);
+        to_cat.common = c.common;
+        to_cat.npy = o->npy;
+        to_cat.file = o->file;
+        names[0] = tensor;
+        code = cat_tensors(e->path, names, tensor != NULL, &to_cat);
     }
     free_bases(&c.bases);
     close_series(&s);

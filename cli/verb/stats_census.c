@@ -54,18 +54,21 @@ static void pair_rows(struct diff *d)
 static int measure_step(struct stats_step *step, struct scan *scan)
 {
     struct diff *d = &step->diff;
+    struct diff_row **rows;
     int code = CODE_OK;
     collect_diff_items(&d->new_items, d->b);
     match_items(d);
     pair_rows(d);
     step->rows = (struct stats_row *)resize(NULL, d->new_items.n, sizeof *step->rows);
     memset(step->rows, 0, d->new_items.n * sizeof *step->rows);
+    rows = sort_by_place(d);
     take_pieces(d);
     for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++) {
-        code = measure_item(d, &d->rows[i], scan);
-        take_scan(&step->rows[i], scan);
+        code = measure_item(d, rows[i], scan);
+        take_scan(&step->rows[rows[i] - d->rows], scan);
     }
     free_pieces(d);
+    free((void *)rows);
     return code;
 }
 

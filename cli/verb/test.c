@@ -7,6 +7,7 @@
 
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/links.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
@@ -15,7 +16,8 @@
 
 struct tally {
     struct second_look again;
-    uint64_t n_files, size;
+    uint64_t n_files, n_links, size;
+    int is_tree;
 };
 
 static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst,
@@ -28,8 +30,20 @@ static enum lmc_status count_file(void *user, const lmc_file *file, size_t numbe
 {
     struct tally *tally = (struct tally *)user;
     (void)number;
+    tally->is_tree |= *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
     tally->n_files += file->kind == LMC_FILE_REGULAR;
     tally->size += file->size;
+    return LMC_OK;
+}
+
+static enum lmc_status check_metadata(void *user, const char *key, const void *value, size_t size)
+{
+    struct tally *tally = (struct tally *)user;
+    struct links links;
+    if (!tally->is_tree || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
+    if (decode_links(&links, value, size) != 0) return LMC_ERR_CORRUPT;
+    tally->n_links = links.n;
+    free_links(&links);
     return LMC_OK;
 }
 
@@ -53,16 +67,17 @@ int test_file(const char *path, const struct common *o)
         options.end_file = count_file;
         options.check_hashes = o->hashes;
         options.has_hashes = &has_hashes;
+        options.metadata = check_metadata;
         progress_start(s.name, s.size);
         status = restore_source(&tally.again, &options, NULL);
         progress_clear();
+        if (status != LMC_OK) code = fail_restore(&tally.again, status);
         close_second_look(&tally.again);
-        if (status != LMC_OK) code = fail_restore(&s, status, o);
     }
     if (code == CODE_OK && o->hashes && !has_hashes)
         code =
             fail(CODE_ERROR, s.name, "it is intact, but has no hashes: 'lmc --hash' writes them");
-    if (code == CODE_OK && o->verbosity >= 2)
+    if (code == CODE_OK && wants_summary(o))
         say(s.name, "ok, %llu file%s, %llu bytes%s, %.0f MB/s", (unsigned long long)tally.n_files,
             tally.n_files == 1 ? "" : "s", (unsigned long long)tally.size,
             has_hashes ? ", SHA-256 of all of them" : "",

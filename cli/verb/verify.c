@@ -156,17 +156,29 @@ static void place_tree(struct verification *v, struct node *root)
     }
 }
 
+static const struct node *find_wanted(const struct verification *v, const struct node *node)
+{
+    for (size_t i = 0; i < v->n; i++)
+        if (v->nodes[i].is_readable &&
+            memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
+            return &v->nodes[i];
+    return NULL;
+}
+
 /* Whole snapshots are roots, and deltas whose base is none of the files but one that was given. */
 static void place_all(struct verification *v)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < v->n; i++)
         if (v->nodes[i].is_readable && v->nodes[i].chain_depth == 0) place_tree(v, &v->nodes[i]);
-    for (size_t i = 0; i < v->n && code == CODE_OK && v->o->bases->n; i++) {
+    for (size_t i = 0; i < v->n && code == CODE_OK; i++) {
         struct node *node = &v->nodes[i];
         struct archive a;
         struct base *b = NULL;
+        const struct node *among;
         if (!node->is_readable || node->is_placed) continue;
+        among = find_wanted(v, node);
+        if (among && among != node) continue; /* which is not placed either, and says why */
         code = open_archive_file(&a, node->name, v->o);
         if (code == CODE_OK) b = find_base(&a, v->o, &code);
         close_archive(&a);
@@ -224,15 +236,6 @@ static void build_forest(struct verification *v)
 }
 
 /* -- what could not be verified -- */
-
-static const struct node *find_wanted(const struct verification *v, const struct node *node)
-{
-    for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable &&
-            memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
-            return &v->nodes[i];
-    return NULL;
-}
 
 /* A base that is missing may be one of the files, if one is so damaged that nobody knows what it
  * was: then that is the reason. */
@@ -313,7 +316,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
         status = restore_source(&stage->again, &options, identity);
         progress_clear();
         code = stage->code;
-        if (code == CODE_OK && status != LMC_OK) code = fail_restore(&s, status, v->o);
+        if (code == CODE_OK && status != LMC_OK) code = fail_restore(&stage->again, status);
     }
     if (code == CODE_OK && memcmp(identity, node->identity, sizeof identity) != 0)
         code = fail_changed(node->name);

@@ -65,7 +65,7 @@ typedef struct lmc__effort {
 LMC__EFFORTS lmc__efforts[] = {
     {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5, 0},                 /* fast */
     {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6, 0},                /* default */
-    {30 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
+    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7, 0},                /* max */
     {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES, 1}, /* archive */
 };
 

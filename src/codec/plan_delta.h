@@ -464,16 +464,16 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 {
     const unsigned width = sample->width;
     const size_t total = sample->n;
+    lmc__grouping one;
+    lmc__classes planes; /* of the residuals, as those of a single class */
     size_t i, n_zero = 0;
     unsigned p;
     if (delta->sparse) return;
-    for (i = 0; i < total; i++) {
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width),
-                          lmc__load_element(sample->base, i, width), width, delta->subtract);
-        n_zero += residual == 0;
-        for (p = 0; p < width; p++) rows->row[p][i] = (uint8_t)(residual >> 8 * p);
-    }
+    one.n_classes = 1;
+    one.n_natural = 0;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, total, width, delta->subtract,
+                      &one);
     for (p = 0; p + 1 < width && delta->grouping.n_classes > 1; p++) {
         uint32_t *const counts = e->scratch->counts[p];
         memset(counts, 0, sizeof e->scratch->counts[p]);
@@ -481,8 +481,11 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
         if (!lmc__is_raw(counts, (uint32_t)total, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-    delta->sparse =
-        sample->may_group && width > 2 && n_zero > total / 2 && delta->grouping.n_natural == 0;
+    if (!sample->may_group || width <= 2 || delta->grouping.n_natural > 0) return;
+    for (i = 0; i < total; i++)
+        n_zero +=
+            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
+    delta->sparse = n_zero > total / 2;
 }
 
 /* Lists what has changed, if the sample says that it is little, and the block may be sparse. */

@@ -120,15 +120,11 @@ static uint32_t lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
     uint32_t crc;
-    unsigned c, p;
+    unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
         return g->delta->changes.crcs[0];
     }
-    /* of the planes above the lowest one that is grouped: see the kernel */
-    for (c = 0; c < grouping->n_classes; c++)
-        for (p = grouping->n_natural + 1; p < block->width; p++)
-            memset(g->lists.row[c][p], 0, g->n_of[c]);
     crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
                    g->delta->subtract, grouping);
     for (c = 0; c < grouping->n_classes; c++) {

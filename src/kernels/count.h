@@ -11,7 +11,15 @@
 /* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 8.2). All of
  * these read exactly what they are told to.
  *
- * count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
+ * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
+ * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
+ * difference. */
+static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+{
+    return memcmp(src, src + 1, n - 1) == 0;
+}
+
+/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
  * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
  * skewed planes most bytes want the same one: equal neighbours count in different tables.
  *
@@ -20,11 +28,15 @@
  *
  * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
  * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). */
+ * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
                                             gets an eighth of them */
+    if (n != 0 && lmc__is_constant_scalar(src, n)) {
+        counts[src[0]] += (uint32_t)n;
+        return;
+    }
     while (n != 0) {
         const size_t part = lmc__min(n, most);
         uint16_t table[8][256];
@@ -51,13 +63,6 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
     }
 }
 
-/* is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first difference.
- * Asked for planes only whose sample has one symbol. */
-static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
-{
-    return memcmp(src, src + 1, n - 1) == 0;
-}
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a

@@ -263,13 +263,14 @@ LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, 
 {
     const size_t row = (n + 7) / 8;
     const __m256i low = _mm256_set1_epi8((char)first);
+    /* a count in a register: for SIMDe, one that is an operand must be a literal */
+    const __m128i to_top = _mm_cvtsi32_si128((int)(8 - depth));
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 32) {
         /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
          * one */
-        __m256i v =
-            _mm256_slli_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), (int)(8 - depth));
+        __m256i v = _mm256_sll_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), to_top);
         uint8_t *plane = bits + i / 8;
         LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
         {

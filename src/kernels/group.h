@@ -36,13 +36,9 @@
  * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
  * meaning. The next store to this list begins there and writes over it; the last one's lies in the
  * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well. So every class has
- * lists with slack, even if they are empty. No two lists may share slack, for all are written at
- * the same time.
- *
- * Most residuals are small, so most classes have nothing but zeros in their upper planes, in most
- * steps: the lists of all planes above the lowest grouped one must hold zeros before, and zeros
- * need not be stored to them. It is the only branch on the data, and easy to foresee.
+ * class that has no element in a step, or none at all, is stored to as well: there is no branch on
+ * the data. So every class has lists with slack, even if they are empty. No two lists may share
+ * slack, for all are written at the same time.
  *
  * src and base are read exactly and may be anywhere; they, the lists and natural planes must not
  * overlap. The sizes of the lists come from count_classes with the same grouping. The encoder calls
@@ -274,7 +270,9 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     lmc__set_highest_avx2(highest, grouping);
     while (i + 32 <= n) {
         const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        if ((end - i) * width < LMC__STRIP_SIZE)
+            crc = lmc__crc32c_avx2(crc, src + i * width, (end - i) * width);
+        else crc = lmc__crc_ahead_avx2(crc, src + i * width, LMC__STRIP_SIZE, src + end * width);
         for (; i < end; i += 32) {
             __m128i half[2][8];
             uint32_t before = 0;
@@ -383,7 +381,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     for (i = 0; i + 64 <= n; i += 64) {
         __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        uint64_t is_set[8] = {0};       /* of the upper planes' bytes, those that are not zero */
         __m512i keys;
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p < width; p++)
@@ -408,8 +405,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
         if (width >= 8) lmc__split_step_avx512(v, width, 4);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
-        LMC__UNROLL for (p = 1; p < width; p++) if (p > first) is_set[p] =
-            _mm512_test_epi8_mask(v[p], v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
@@ -419,12 +414,8 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
             {
-                __m512i x;
+                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
                 uint8_t *const to = rows.row[c][p] + next[c];
-                if (p > first) {
-                    if ((is_set[p] & m) == 0) continue;
-                    x = _mm512_maskz_compress_epi8(m, v[p]); /* zeros behind them, as there were */
-                } else x = _mm512_permutexvar_epi8(places, v[p]);
                 if (ones > 32) lmc__store_avx512(to, x);
                 else lmc__store_avx2(to, _mm512_castsi512_si256(x));
             }

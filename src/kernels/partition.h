@@ -36,8 +36,9 @@
  * most i have gone to the left, so what is stored then ends before i + V, where the next load
  * begins. right may not.
  *
- * Cycles for 64 elements, both sides: about 8 with AVX-512 (Zen 4), 38 to 46 with AVX2 (Zen 3). On
- * AVX2 the limit is its two stores for 8 elements: without them, it takes a third of that.
+ * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
+ * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
+ * cost as much in instructions: bench/avx2-cycles.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER

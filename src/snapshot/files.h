@@ -677,8 +677,11 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     const uint64_t gap = t->offset - position;
     const size_t middle = w->name_size - r->prefix - r->suffix;
     unsigned i;
-    if (loss.generation > 255 || (loss.generation && (!(loss.error >= 0) || loss.error > 1)))
-        return LMC_ERR_ARGUMENT; /* the measure: see lmc__get_tensor_entry */
+    if (loss.generation > 255) return LMC_ERR_ARGUMENT;
+    if (loss.generation &&
+        (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
+         (int)loss.measure > (int)LMC_MEASURE_NMSE))
+        return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
                                    (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
@@ -746,9 +749,11 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     return LMC_OK;
 }
 
-/* The FILE body of a description from the caller. Only what could not be written down is refused
- * here; all other rules lmc__list_files checks, which whoever calls this calls next. */
-LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
+ * entry before. Only what could not be written down is refused here; all other rules
+ * lmc__list_files checks, which whoever calls this calls next. */
+LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
+                                                        unsigned prefix)
 {
     const int is_directory = file->kind == LMC_FILE_DIRECTORY,
               is_unknown = file->size == LMC_UNKNOWN_SIZE;
@@ -760,14 +765,13 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
     if (n > LMC__MAX_STRING || (unsigned)file->kind > LMC_FILE_DIRECTORY) return LMC_ERR_ARGUMENT;
     if ((is_directory && file->size != 0) || ((is_directory || is_unknown) && file->n_tensors))
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
     LMC__TRY(lmc__append8(out, (is_directory ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
                                    (file->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
                                    (file->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u) |
                                    (is_unknown ? (unsigned)LMC__FILE_IS_UNKNOWN : 0u)));
-    LMC__TRY(lmc__append8(out, 0));
-    LMC__TRY(lmc__append_varint(out, n));
-    LMC__TRY(lmc__append(out, file->path, n));
+    LMC__TRY(lmc__append8(out, prefix));
+    LMC__TRY(lmc__append_varint(out, n - prefix));
+    LMC__TRY(lmc__append(out, file->path + prefix, n - prefix));
     if (!is_directory && !is_unknown) LMC__TRY(lmc__append_varint(out, file->size));
     if (file->has_mode) LMC__TRY(lmc__append_varint(out, file->mode));
     if (file->has_mtime) {
@@ -778,4 +782,38 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
     if (is_directory || is_unknown) return LMC_OK;
     LMC__TRY(lmc__append_varint(out, file->n_tensors));
     return lmc__append_tensors(out, file);
+}
+
+/* The FILE body of a description from the caller. */
+LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+{
+    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    return lmc__append_file_entry(out, file, 0);
+}
+
+/* The FILE body of the last n of the list, which have no tensors. */
+LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
+                                                   size_t n)
+{
+    const char *before = "";
+    size_t i;
+    LMC__TRY(lmc__append_varint(out, n));
+    for (i = l->n_files - n; i < l->n_files; i++) {
+        const lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const size_t most = lmc__min(strlen(before), strlen(file->path));
+        LMC__TRY(lmc__append_file_entry(
+            out, file,
+            lmc__count_shared((const uint8_t *)before, (const uint8_t *)file->path, most, 1)));
+        before = file->path;
+    }
+    return LMC_OK;
+}
+
+/* The last n of the list, each of which has a stream of its own, become files of one stream. body:
+ * theirs, of lmc__append_group. They keep their numbers, and were checked when they came. */
+LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
+                                                   size_t size)
+{
+    for (; n != 0; n--) lmc__remove_stream(l);
+    return lmc__parse_stream(l, body, size, LMC__FEATURE_GROUPED);
 }

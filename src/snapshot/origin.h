@@ -72,6 +72,9 @@ typedef struct lmc__origin {
     lmc__buffer items;
     /* of the base */
     uint8_t identity[LMC_IDENTITY_SIZE];
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items; and those names */
+    lmc__buffer backwards, letters;
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
@@ -88,6 +91,8 @@ typedef struct lmc__origin {
 static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
 {
     visit(&o->items, alloc_user);
+    visit(&o->backwards, alloc_user);
+    visit(&o->letters, alloc_user);
     visit(&o->ranges, alloc_user);
     visit(&o->wide, alloc_user);
 }
@@ -173,6 +178,161 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
         if (!found) found = (uint32_t)i + 1;
     }
     return found;
+}
+
+/* The same for a part of a tensor of another one. */
+static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+{
+    const size_t n = o->items.size / sizeof(lmc__item),
+                 name_size = part->name ? strlen(part->name) : 0;
+    size_t i = part->name
+                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
+                   : n;
+    for (; i < n && i < UINT32_MAX; i++) {
+        const lmc__item *item = lmc__get_item(o, i);
+        uint64_t size;
+        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
+        if (!item->tensor ||
+            (part->path &&
+             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+            continue;
+        size = lmc__item_size(o, item);
+        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    }
+    return 0;
+}
+#endif
+
+#ifndef LMC_NO_ENCODER
+/* -- tensors whose names got another prefix -- */
+
+/* Wrappers put something before the names of all tensors, or take it away:
+ *
+ *     base   model.layers.0.mlp.up.weight
+ *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
+ *
+ * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
+ * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
+ * end are neighbours. The first end that any of them has decides. */
+
+/* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
+#define LMC__MAX_PREFIX_PARTS 8u
+
+static enum lmc_status lmc__list_backwards(lmc__origin *o)
+{
+    const size_t n = o->items.size / sizeof(lmc__item);
+    uint64_t size = 0;
+    uint8_t *letter;
+    size_t i, k;
+    for (i = 0; i < n; i++) size += lmc__get_item(o, i)->tensor ? lmc__get_item(o, i)->size : 0;
+    LMC__TRY(lmc__reserve(&o->letters, size));
+    letter = o->letters.data;
+    for (i = 0; i < n; i++) {
+        const lmc__item *const item = lmc__get_item(o, i);
+        if (!item->tensor) continue;
+        LMC__TRY(lmc__append_item(&o->backwards, letter, item->size, NULL));
+        ((lmc__item *)(void *)(o->backwards.data + o->backwards.size))[-1].file_number = i;
+        for (k = item->size; k != 0; k--) *letter++ = item->name[k - 1];
+    }
+    lmc__sort_items((lmc__item *)(void *)o->backwards.data, o->backwards.size / sizeof(lmc__item));
+    return LMC_OK;
+}
+
+/* Of the list, the item's name ends with size bytes at `end`. */
+static int lmc__has_letters(const lmc__item *item, const uint8_t *end, size_t size)
+{
+    size_t i;
+    if (item->size < size) return 0;
+    for (i = 0; i < size && item->name[i] == end[size - 1 - i]; i++) {}
+    return i == size;
+}
+
+/* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
+static int lmc__has_number(const uint8_t *prefix, size_t size)
+{
+    size_t i, n_digits = 0, start = 0;
+    for (i = 0; i <= size; i++) {
+        if (i < size && prefix[i] != '.') {
+            n_digits += prefix[i] >= '0' && prefix[i] <= '9';
+            continue;
+        }
+        if (i != start && n_digits == i - start) return 1;
+        start = i + 1;
+        n_digits = 0;
+    }
+    return 0;
+}
+
+typedef struct lmc__end_search {
+    const lmc__item *items;
+    const uint8_t *end;
+    size_t size;
+} lmc__end_search;
+
+/* Backwards, item i is before the end and all names that have it. */
+static int lmc__is_end_before(const void *context, size_t i)
+{
+    const lmc__end_search *const s = (const lmc__end_search *)context;
+    const lmc__item *const item = &s->items[i];
+    size_t k;
+    for (k = 0; k < item->size && k < s->size; k++)
+        if (item->name[k] != s->end[s->size - 1 - k])
+            return item->name[k] < s->end[s->size - 1 - k];
+    return item->size < s->size;
+}
+
+/* Same dtype and shape. */
+static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
+{
+    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
+}
+
+/* So many names with one end are looked at. */
+#define LMC__MAX_ENDS 64u
+
+/* Of the base's tensors with that end the one that is like t, if there is only one: its number,
+ * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
+static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
+                               size_t *n)
+{
+    const size_t n_items = o->backwards.size / sizeof(lmc__item);
+    lmc__end_search search;
+    uint32_t found = 0;
+    size_t i, n_looked = 0;
+    search.items = (const lmc__item *)(const void *)o->backwards.data;
+    search.end = (const uint8_t *)end;
+    search.size = strlen(end);
+    i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
+    for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
+        const lmc__item *const name = &search.items[i], *const item =
+                                                            lmc__get_item(o, name->file_number);
+        if (!lmc__has_letters(name, search.end, search.size)) break;
+        if (name->size > search.size && name->name[search.size] != '.') continue;
+        ++*n;
+        if (!lmc__is_alike(item->tensor, t) ||
+            lmc__has_number(item->name, item->size - search.size))
+            continue;
+        if (found) return 0;
+        found = (uint32_t)name->file_number + 1;
+    }
+    return n_looked < LMC__MAX_ENDS ? found : 0;
+}
+
+/* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
+ * end has two parts at least: too many tensors are called "weight". */
+static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
+{
+    const char *end = t->name;
+    unsigned parts;
+    for (parts = 0; parts < LMC__MAX_PREFIX_PARTS && strchr(end, '.'); parts++) {
+        size_t n;
+        const uint32_t found = lmc__match_end(o, t, end, &n);
+        if (found || n) return found;
+        end = strchr(end, '.') + 1;
+        if (lmc__has_number((const uint8_t *)t->name, (size_t)(end - t->name))) break;
+    }
+    return 0;
 }
 #endif
 

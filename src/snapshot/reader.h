@@ -663,7 +663,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
                                                size_t size)
 {
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (r && dst && size && size == tensor->size && !r->is_salvage &&
+    if (r && r->options.check_identities && dst && size && size == tensor->size && !r->is_salvage &&
         lmc__is_listed_tensor(r, file_number, tensor))
         return lmc__read_checked(r, file_number, tensor, dst);
     return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);

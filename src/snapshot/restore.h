@@ -70,6 +70,8 @@ typedef struct lmc__restorer {
     lmc__index_builder index;
     /* The body of the section at hand. */
     lmc__buffer body;
+    /* A key of the metadata, with a zero byte behind it. */
+    lmc__buffer key;
     /* Names and identities of everything, at the end. */
     lmc__buffer items;
     /* With options.check_hashes: hashes of what was restored; the body of the section that says
@@ -508,6 +510,29 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
 }
 
+/* Hands out the metadata of the index, whose body was read and checked. */
+static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
+{
+    lmc__index_head head;
+    lmc__cursor c;
+    uint32_t i;
+    if (!r->options->metadata) return LMC_OK;
+    lmc__get_index_head(&head, r->body.data);
+    c.p = r->body.data + LMC__INDEX_BODY_SIZE + r->index.entries.size;
+    c.end = r->body.data + r->body.size;
+    for (i = 0; i < head.n_metadata; i++) {
+        const uint32_t key_size = lmc__take32(&c), value_size = lmc__take32(&c);
+        const uint8_t *const key = lmc__take_bytes(&c, key_size);
+        const uint8_t *const value = lmc__take_bytes(&c, value_size);
+        r->key.size = 0;
+        LMC__TRY(lmc__append(&r->key, key, key_size));
+        LMC__TRY(lmc__append(&r->key, "", 1));
+        LMC__TRY(
+            r->options->metadata(r->options->user, (const char *)r->key.data, value, value_size));
+    }
+    return LMC_OK;
+}
+
 /* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
  * takes its blocks with it. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENTITY_SIZE])
@@ -547,7 +572,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    return LMC_OK;
+    return lmc__restore_metadata(r);
 }
 
 /* See lmc__visit_buffer. */
@@ -555,6 +580,7 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 {
     visit(&r->index.entries, alloc_user);
     visit(&r->body, alloc_user);
+    visit(&r->key, alloc_user);
     visit(&r->items, alloc_user);
     visit(&r->segments, alloc_user);
     visit(&r->hashes, alloc_user);

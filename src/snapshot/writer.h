@@ -18,10 +18,11 @@
 #include "snapshot/origin.h"
 #include "snapshot/writer_plan.h"
 #include "snapshot/writer_blocks.h"
+#include "snapshot/writer_groups.h"
 #ifndef LMC_NO_ENCODER
 
 /* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks).
+ * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
  *
  * Everything is written once and in its order, so any sink will do. What cannot be known before
  * (sizes of files, identities, where blocks are) goes to the index at the end, which grows with
@@ -76,6 +77,7 @@ static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *allo
     visit(&w->segments, alloc_user);
     visit(&w->carry, alloc_user);
     visit(&w->run_head, alloc_user);
+    visit(&w->group, alloc_user);
     visit(&w->contents, alloc_user);
     visit(&w->hasher.hashes, alloc_user);
     visit(&w->plan.quantized, alloc_user);
@@ -89,7 +91,8 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
+           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u) |
+           (options->group_files ? (unsigned)LMC__FEATURE_GROUPED : 0u);
 }
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
@@ -124,6 +127,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
+    if (status == LMC_OK) status = lmc__list_backwards(&w->plan.origin);
     w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->plan.origin.user = &w->plan;
     w->plan.options = &w->options;
@@ -166,6 +170,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
 {
     lmc__listing *const listing = &w->plan.listing;
     enum lmc_status status;
+    int is_small;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
@@ -174,11 +179,17 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
         if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__check_quantization(&file->tensors[i]));
     }
+    is_small = lmc__is_small_file(w, file, default_dtype);
+    if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
     status = lmc__list_files(listing, w->body.data, w->body.size, 0);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(listing->n_files - 1)));
+    if (is_small) {
+        lmc__begin_waiting(w);
+        return LMC_OK;
+    }
+    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(listing->n_streams - 1)));
     LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
     LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
     lmc__index_file(&w->index, &w->plan.file);
@@ -188,6 +199,18 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     lmc__begin_digester(&w->digester, &w->plan.file);
     lmc__begin_hashes(&w->hasher, &w->plan.file);
     return LMC_OK;
+}
+
+static enum lmc_status lmc__write_to_file(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if (!w->in_file) return LMC_ERR_ARGUMENT;
+    return w->is_waiting ? lmc__write_waiting(w, data, size) : lmc__write_bytes(w, data, size);
+}
+
+static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stream)
+{
+    if (!w->in_file) return LMC_ERR_ARGUMENT;
+    return w->is_waiting ? lmc__stream_waiting(w, stream) : lmc__write_stream(w, stream);
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
@@ -200,6 +223,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     lmc__listed_file *f;
     uint64_t size;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
+    if (w->is_waiting) return lmc__end_waiting(w);
     if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
@@ -215,7 +239,8 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
  * today wrote there a later one would take for something else. */
 static int lmc__is_reserved_key(const char *key)
 {
-    static const char *const known[] = {"base", "writer", "created", "source", "options", "policy"};
+    static const char *const known[] = {"base",    "writer", "created", "source",
+                                        "options", "policy", "links"};
     size_t i;
     if (strncmp(key, "lmc.", 4) != 0) return 0;
     for (i = 0; i < sizeof known / sizeof *known; i++)
@@ -297,11 +322,11 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    const uint64_t n_sections =
-        (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     lmc__index_head counts;
-    uint64_t body_size, index_at;
+    uint64_t n_sections, body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__write_group(w));
+    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
     lmc__number_items(&w->body);
@@ -347,11 +372,11 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
+    LMC__STICKY(lmc__write_to_file(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(lmc__write_stream(w, stream));
+    LMC__STICKY(lmc__stream_to_file(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,

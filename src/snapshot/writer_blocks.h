@@ -87,6 +87,18 @@ struct lmc_writer {
     lmc__buffer carry;
     /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
     lmc__buffer quantizers;
+
+    /* small files that wait to be written together: their bytes, one after another, and how many
+     * they are, the last of the listing (writer_groups.h) */
+    lmc__buffer group;
+    size_t n_waiting;
+    /* where the bytes of the file at hand begin, if it is one of them */
+    size_t waiting_at;
+    int is_waiting;
+    /* they are being written */
+    int in_group;
+    /* with a base: one of the files is not the base's, so nobody can restore over that */
+    int is_moved;
 };
 
 /* A file is at hand that ends when the caller says so. */
@@ -106,13 +118,14 @@ static int lmc__is_header_wanted(const lmc_writer *w)
 static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     const lmc__listing *const listing = &w->plan.listing;
-    const size_t stream = w->plan.file_number;
+    const size_t stream = listing->n_streams - 1;
     lmc__buffer *const head = &w->run_head;
     uint64_t position = w->plan.position;
     lmc__run run;
     uint8_t *body;
     size_t body_size;
-    LMC__TRY(lmc__plan_run(&w->plan, data, available, &w->planned));
+    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
+                         : lmc__plan_run(&w->plan, data, available, &w->planned));
     if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
     memset(&run, 0, sizeof run);
@@ -200,7 +213,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const uint8_t *const content = lmc__job_at(c, i)->content;
         const size_t head_size = lmc__job_at(c, i)->head_size;
         const uint8_t *start = job->dst - head_size;
-        if (w->options.content_hashes)
+        if (w->options.content_hashes && !w->in_group)
             LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, w->offset, start,
@@ -278,7 +291,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->position.block = w->block++;
     out->size += slot;
     w->run_left -= size;
-    return lmc__plan_pieces(c, &w->digester, block_job, size);
+    return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
 /* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
@@ -321,7 +334,7 @@ static enum lmc_status lmc__flush_carry(lmc_writer *w)
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
-    if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
+    if (!data && size) return LMC_ERR_ARGUMENT;
     while (size != 0) {
         size_t n = size;
         if (is_unknown ||
@@ -381,7 +394,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     size_t size, rest;
     unsigned number = 0;
     uint8_t *data;
-    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;

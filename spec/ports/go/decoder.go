@@ -25,6 +25,7 @@ type decoder struct {
 	items []string
 	index [][]byte // what the entries of the INDX must be
 	total uint64
+	links bool // the metadata has links
 
 	file *file // the file whose stream is being read, and:
 	out  io.WriteCloser
@@ -355,6 +356,7 @@ func (d *decoder) indexBody(c *cursor, header []byte) {
 		key := c.text(uint64(keySize))
 		must(key > before, "CORRUPT", "keys of metadata do not ascend")
 		c.take(uint64(valueSize))
+		d.links = d.links || key == "lmc.links"
 		before = key
 	}
 	c.records()

@@ -42,6 +42,9 @@ func Restore(in io.Reader, out string, limit uint64) (err error) {
 	d.create = func(f *file) io.WriteCloser { return create(filepath.Join(root, f.path), f.directory()) }
 	d.decode()
 	check(os.Rename(root, out))
+	if d.links && d.files[0].path != "" {
+		fmt.Fprintln(os.Stderr, "note: it has links (lmc.links), which are not restored") // R10.2-8
+	}
 	sort.Slice(d.files, func(i, j int) bool { return d.files[i].path > d.files[j].path }) // directories after what is in them
 	for _, f := range d.files {
 		path := filepath.Join(out, f.path)

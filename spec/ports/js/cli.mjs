@@ -73,6 +73,8 @@ function restore(snapshot, place) {
     const directories = snapshot.files.filter(file => file.kind === "directory");
     directories.sort((a, b) => b.pathBytes.length - a.pathBytes.length);
     for (const file of directories) setModeAndTime(file, placeOf(file));
+    if (snapshot.metadata.some(({ keyBytes }) => Buffer.from(keyBytes).toString("latin1") === "lmc.links"))
+        console.error("note: it has links (lmc.links), which are not restored"); // R10.2-8
 }
 
 function main(args) {

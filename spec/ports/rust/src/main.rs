@@ -85,7 +85,11 @@ fn write_below(snapshot: &Snapshot, part: &Path) -> io::Result<()> {
     // modes of directories when everything below them is there
     let mut directories: Vec<&File> = snapshot.files.iter().filter(|file| file.kind == Kind::Directory).collect();
     directories.sort_by_key(|file| std::cmp::Reverse(file.path.len()));
-    directories.iter().try_for_each(|file| set_mode(&part.join(path_of(&file.path)?), file.mode))
+    directories.iter().try_for_each(|file| set_mode(&part.join(path_of(&file.path)?), file.mode))?;
+    if snapshot.metadata.iter().any(|(key, _)| key.as_slice() == b"lmc.links") {
+        eprintln!("note: it has links (lmc.links), which are not restored"); // R10.2-8
+    }
+    Ok(())
 }
 
 fn write_file(file: &File, path: &Path) -> io::Result<()> {

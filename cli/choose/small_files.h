@@ -1,0 +1,19 @@
+/* small_files.h - small files share sections and blocks of a snapshot: their order
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_SMALL_FILES_H
+#define LMC_CLI_SMALL_FILES_H
+
+#include "../sys/platform.h"
+
+struct members;
+
+/* There are several small files without tensors: a snapshot's header tells. */
+int has_small_files(const struct members *m);
+
+/* Files, not those of another snapshot: directories and small files come first, of one kind one
+ * after another, since those that are neighbours share trees. What is left keeps its order. Nothing
+ * refers to members by number yet. */
+void order_members(struct members *m);
+
+#endif

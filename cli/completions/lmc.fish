@@ -1,0 +1,58 @@
+# fish completion for lmc, unlmc and lmccat                                     SPDX-License-Identifier: MIT
+
+set -l verbs cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version
+for c in lmc unlmc lmccat
+    complete -c $c -n "not __fish_seen_subcommand_from $verbs" -a "$verbs"
+    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit"
+    complete -c $c -n "__fish_seen_subcommand_from series" -a "add list restore cat prune keep gc verify watch rebuild"
+    complete -c $c -s z -l compress -d 'compress'
+    complete -c $c -s d -l decompress -d 'restore'
+    complete -c $c -l uncompress -d 'restore'
+    complete -c $c -s t -l test -d 'check'
+    complete -c $c -s l -l list -d 'list'
+    complete -c $c -l json -d 'JSON'
+    complete -c $c -s c -l stdout -d 'write to standard output'
+    complete -c $c -s o -l output -r -d 'write to'
+    complete -c $c -s f -l force -d 'overwrite'
+    complete -c $c -s k -l keep -d 'keep the source'
+    complete -c $c -l rm -d 'remove the source once the output is verified'
+    complete -c $c -s r -l recursive -d 'below the directories'
+    complete -c $c -l base -r -d 'compress against, restore with'
+    complete -c $c -l patch-from -r -d 'the same as --base'
+    complete -c $c -l search -x -a '(__fish_complete_directories)' -d 'look for bases there'
+    complete -c $c -l no-search -d 'look for no base that is not given'
+    complete -c $c -l dereference -d 'store what links lead to'
+    complete -c $c -l no-dereference -d 'store all links as links'
+    complete -c $c -l trust-base -d 'apply: do not read the target first'
+    complete -c $c -l onto -r -d 'rebase: the new base, or none'
+    complete -c $c -l dtype -x -a 'BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64' -d 'a raw array of'
+    complete -c $c -l opaque -d 'plain bytes'
+    complete -c $c -l fast -d 'faster, a little larger'
+    complete -c $c -l max -d 'smaller; compresses slowly'
+    complete -c $c -l archive -d 'smallest; slow both ways'
+    complete -c $c -l hash -d 'store SHA-256 of all; -t: check them'
+    complete -c $c -l no-twins -d 'store each tensor by itself'
+    complete -c $c -l quant -x -d 'lossy: a rule'
+    complete -c $c -l policy -r -d 'lossy: a file of rules'
+    complete -c $c -l npy -d 'cat: a .npy file'
+    complete -c $c -l safetensors -d 'cat: a safetensors file'
+    complete -c $c -l f32 -d 'cat: small floats become F32'
+    complete -c $c -l file -x -d 'cat: the file in the snapshot'
+    complete -c $c -l svg -x -d 'stats: pictures'
+    complete -c $c -l max-files -x -d 'restore at most so many files'
+    complete -c $c -l max-depth -x -d 'restore at most so deep'
+    for o in name every keep-last keep-every settle interval match
+        complete -c $c -n "__fish_seen_subcommand_from series" -l $o -x
+    end
+    # name every keep-last keep-every settle interval match anchor verify dry-run once: of a series
+    for o in anchor verify dry-run once
+        complete -c $c -n "__fish_seen_subcommand_from series" -l $o
+    end
+    complete -c $c -s T -l threads -x -d 'threads'
+    complete -c $c -s q -l quiet -d 'no messages but errors'
+    complete -c $c -s v -l verbose -d 'sizes and speed'
+    complete -c $c -l progress -d 'show progress'
+    complete -c $c -l no-progress -d 'show none'
+    complete -c $c -s V -l version -d 'print the version'
+    complete -c $c -s h -l help -d 'help'
+end

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+#include "dcp.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "container.h"
+#include "container_check.h"
+#include "pickle.h"
+
+struct dcp_place {
+    const char *file, *name;
+    uint64_t offset, size;
+    uint32_t extents, position; /* nodes of the pickle; 0: none */
+};
+
+static const char *text_of(const struct pickle *p, uint32_t node)
+{
+    const struct pickle_node *const n = pickle_get(p, node);
+    const char *text = p->texts + n->u.text.at;
+    return n->type == PICKLE_TEXT && strlen(text) == n->u.text.size ? text : NULL;
+}
+
+/* A tuple, perhaps as torch.Size. */
+static uint32_t tuple_of(const struct pickle *p, uint32_t node)
+{
+    if (pickle_get(p, node)->type == PICKLE_CALL)
+        node = pickle_item(p, pickle_get(p, node)->arguments, 0);
+    return pickle_get(p, node)->type == PICKLE_TUPLE ? node : 0;
+}
+
+static enum container_result dcp_bad(struct dcp *d, const char *what)
+{
+    snprintf(d->error, sizeof d->error, "%s", what);
+    return CONTAINER_BAD;
+}
+
+/* An entry of storage_data: index and place. */
+static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
+{
+    const struct pickle *const p = &d->pickle;
+    struct dcp_place *const place = &d->places[d->n];
+    memset(place, 0, sizeof *place);
+    place->name = text_of(p, pickle_member(p, link->key, "fqn"));
+    place->file = text_of(p, pickle_member(p, link->value, "relative_path"));
+    place->position = tuple_of(p, pickle_member(p, link->key, "offset"));
+    if (!place->name || !place->file ||
+        !pickle_count(p, pickle_member(p, link->value, "offset"), &place->offset) ||
+        !pickle_count(p, pickle_member(p, link->value, "length"), &place->size) ||
+        place->size > CONTAINER_MAX_SIZE || place->offset > CONTAINER_MAX_SIZE - place->size)
+        return dcp_bad(d, "its storage_data are not understood");
+    d->n++;
+    return CONTAINER_OK;
+}
+
+static int compare_items_by_place(const void *a, const void *b)
+{
+    const struct dcp_place *x = (const struct dcp_place *)a, *y = (const struct dcp_place *)b;
+    const int order = strcmp(x->file, y->file);
+    if (order) return order;
+    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1)
+                                  : (x->size > y->size) - (x->size < y->size);
+}
+
+static int compare_item_names(const void *a, const void *b)
+{
+    return strcmp((*(const struct dcp_place *const *)a)->name,
+                  (*(const struct dcp_place *const *)b)->name);
+}
+
+/* Gives all items of that name the extents of their tensor. sorted: the items by name */
+static void set_extents(struct dcp_place **sorted, size_t n, const char *name, uint32_t extents)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(sorted[middle]->name, name) < 0) low = middle + 1;
+        else high = middle;
+    }
+    for (; low < n && sorted[low]->extents == 0 && strcmp(sorted[low]->name, name) == 0; low++)
+        sorted[low]->extents = extents;
+}
+
+static enum container_result read_extents(struct dcp *d, uint32_t tensors)
+{
+    const struct pickle *const p = &d->pickle;
+    struct dcp_place **sorted = (struct dcp_place **)malloc((d->n + 1) * sizeof *sorted);
+    if (!sorted) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < d->n; i++) sorted[i] = &d->places[i];
+    if (d->n) qsort((void *)sorted, d->n, sizeof *sorted, compare_item_names);
+    for (uint32_t i = pickle_get(p, tensors)->first; i; i = p->links[i].next) {
+        const char *name = text_of(p, p->links[i].key);
+        const uint32_t extents = tuple_of(p, pickle_member(p, p->links[i].value, "size"));
+        if (name && extents) set_extents(sorted, d->n, name, extents);
+    }
+    free((void *)sorted);
+    return CONTAINER_OK;
+}
+
+static enum container_result read_places(struct dcp *d)
+{
+    const struct pickle *const p = &d->pickle;
+    const uint32_t places = pickle_member(p, p->root, "storage_data"),
+                   tensors = pickle_member(p, p->root, "state_dict_metadata");
+    enum container_result result = CONTAINER_OK;
+    size_t n = 0;
+    if (pickle_get(p, places)->type != PICKLE_DICT || pickle_get(p, tensors)->type != PICKLE_DICT)
+        return dcp_bad(d, "it does not tell of storage_data");
+    for (uint32_t i = pickle_get(p, places)->first; i; i = p->links[i].next) n++;
+    d->places = (struct dcp_place *)malloc((n + 1) * sizeof *d->places);
+    if (!d->places) return CONTAINER_MEMORY;
+    for (uint32_t i = pickle_get(p, places)->first; i && result == CONTAINER_OK;
+         i = p->links[i].next)
+        result = read_item_place(d, &p->links[i]);
+    if (result != CONTAINER_OK) return result;
+    qsort(d->places, d->n, sizeof *d->places, compare_items_by_place);
+    return read_extents(d, tensors);
+}
+
+enum container_result dcp_read(struct dcp *d, const void *data, size_t size)
+{
+    enum container_result result;
+    memset(d, 0, sizeof *d);
+    result = pickle_read(&d->pickle, data, size);
+    if (result == CONTAINER_BAD) return dcp_bad(d, d->pickle.error);
+    if (result == CONTAINER_OK) result = read_places(d);
+    if (result != CONTAINER_OK) dcp_free(d);
+    return result;
+}
+
+void dcp_free(struct dcp *d)
+{
+    pickle_free(&d->pickle);
+    free(d->places);
+    d->places = NULL;
+    d->n = 0;
+}
+
+size_t dcp_find(const struct dcp *d, const char *file)
+{
+    size_t low = 0, high = d->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(d->places[middle].file, file) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low < d->n && strcmp(d->places[low].file, file) == 0 ? low : d->n;
+}
+
+void dcp_get(const struct dcp *d, size_t i, struct dcp_item *item)
+{
+    const struct dcp_place *const place = &d->places[i];
+    int rank = 0;
+    memset(item, 0, sizeof *item);
+    item->file = place->file;
+    item->offset = place->offset;
+    item->size = place->size;
+    item->name = place->name;
+    if (place->extents && place->position)
+        rank = pickle_counts(&d->pickle, place->extents, item->extents, LMC_MAX_RANK);
+    if (rank > 0 &&
+        pickle_counts(&d->pickle, place->position, item->position, LMC_MAX_RANK) == rank)
+        item->rank = (unsigned)rank;
+}

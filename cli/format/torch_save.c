@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: MIT */
+#include "torch_save.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../lmc.h"
+#include "container.h"
+#include "container_check.h"
+#include "dcp.h"
+#include "pickle.h"
+#include "torch_views.h"
+#include "view.h"
+#include "zip.h"
+
+#define PICKLE_NAME "data.pkl"
+#define RECORDS "data/"
+
+/* Parts of a storage that are tensors must be so much of it: else it is one tensor. */
+#define COVERED(part, size) ((part) >= (size) - (size) / 16)
+
+/* The container that grows, archive by archive. Its tensors point to names and shapes when all are
+ * there; till then they hold places. */
+struct builder {
+    struct container *c;
+    const struct view *view;
+    size_t tensors_room, names_size, names_room, shapes_size, shapes_room;
+    size_t n_hidden;             /* tensors that lie within others */
+    const char *item;            /* what the tensors of this archive are part of; "" */
+    const struct dcp_item *part; /* and of which part; NULL */
+};
+
+/* An archive of torch.save(). */
+struct archive_of_torch {
+    struct zip zip;
+    char prefix[256]; /* of its members */
+    size_t prefix_size;
+    struct torch_views views;
+};
+
+/* -- names -- */
+
+/* "[0:512,128:256]" of a part of a tensor; dimensions behind the last that is cut are left out. */
+static void name_part(char *text, size_t cap, const struct dcp_item *part, const uint64_t *shape,
+                      unsigned rank)
+{
+    size_t size = 0;
+    unsigned n = 0;
+    text[0] = 0;
+    if (!part || part->rank != rank) return;
+    for (unsigned i = 0; i < rank; i++)
+        if (part->position[i] || shape[i] != part->extents[i]) n = i + 1;
+    for (unsigned i = 0; i < n && size < cap; i++)
+        size += (size_t)snprintf(text + size, cap - size, "%s%llu:%llu%s", i ? "," : "[",
+                                 (unsigned long long)part->position[i],
+                                 (unsigned long long)(part->position[i] + shape[i]),
+                                 i + 1 == n ? "]" : "");
+}
+
+/* The tensor's name: of the item, its place in it, what follows. */
+static enum container_result add_name(struct builder *b, const char *path, const char *part,
+                                      const char *suffix)
+{
+    const char *dot = *b->item && *path ? "." : "";
+    const size_t size =
+        strlen(b->item) + strlen(dot) + strlen(path) + strlen(part) + strlen(suffix) + 1;
+    enum container_result result;
+    if (size > CONTAINER_MAX_NAME) return container_bad(b->c, "a tensor has a very long name");
+    result = container_grow(&b->c->strings, b->names_size + size, &b->names_room, 1);
+    if (result != CONTAINER_OK) return result;
+    snprintf(b->c->strings + b->names_size, size, "%s%s%s%s%s", b->item, dot, path, part, suffix);
+    b->names_size += size;
+    return CONTAINER_OK;
+}
+
+/* -- tensors -- */
+
+/* Its name was just added. */
+static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
+                                              const uint64_t *shape, unsigned rank, uint64_t offset,
+                                              uint64_t size)
+{
+    struct container *const c = b->c;
+    lmc_tensor *t;
+    enum container_result result =
+        container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors);
+    if (result == CONTAINER_OK)
+        result =
+            container_grow(&c->shapes, b->shapes_size + rank, &b->shapes_room, sizeof *c->shapes);
+    if (result != CONTAINER_OK) return result;
+    t = &c->tensors[c->n_tensors++];
+    memset(t, 0, sizeof *t);
+    t->name = (const char *)(uintptr_t)name; /* see finish_builder */
+    t->dtype = dtype;
+    t->rank = rank;
+    t->offset = offset;
+    t->size = size;
+    if (rank) memcpy(c->shapes + b->shapes_size, shape, rank * sizeof *shape);
+    b->shapes_size += rank;
+    return CONTAINER_OK;
+}
+
+/* All of a storage, in one dimension: of elements of the dtype (bits: 0 if it is not known). */
+static enum container_result add_record(struct builder *b, const struct zip_member *m,
+                                        const char *path, const char *suffix, const char *dtype,
+                                        unsigned bits)
+{
+    const size_t name = b->names_size;
+    const int has_dtype = bits && m->size % (bits / 8) == 0;
+    const uint64_t n = has_dtype ? m->size / (bits / 8) : m->size;
+    enum container_result result = add_name(b, path, "", suffix);
+    return result == CONTAINER_OK
+               ? add_torch_tensor(b, name, has_dtype ? dtype : "BYTES", &n, 1, m->offset, m->size)
+               : result;
+}
+
+static enum container_result add_torch_view(struct builder *b, const struct archive_of_torch *a,
+                                            const struct torch_view *view)
+{
+    const uint64_t *const shape = view->rank ? a->views.shapes + view->shape : NULL;
+    const char *const path = a->views.names + view->name;
+    const size_t name = b->names_size;
+    char part[LMC_MAX_RANK * 44];
+    enum container_result result;
+    name_part(part, sizeof part, *path ? NULL : b->part, shape, view->rank);
+    result = add_name(b, path, part, "");
+    return result == CONTAINER_OK
+               ? add_torch_tensor(b, name, view->dtype, shape, view->rank,
+                                  a->zip.members[view->member].offset + view->offset, view->size)
+               : result;
+}
+
+/* -- storages -- */
+
+static int compare_views(const void *a, const void *b)
+{
+    const struct torch_view *x = (const struct torch_view *)a, *y = (const struct torch_view *)b;
+    if (x->member != y->member) return x->member < y->member ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1;
+    if (x->is_dense != y->is_dense) return x->is_dense ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Drops views that lie within others; returns how many are left, or 0 if some overlap, have holes,
+ * are of several dtypes, or leave too much of the storage. */
+static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
+{
+    uint64_t end = 0, covered = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct torch_view *const v = &views[i];
+        if (v->bits == 0 || v->bits != views[0].bits || strcmp(v->dtype, views[0].dtype) != 0)
+            return 0;
+        if (v->size == 0 ? size != 0 || kept : v->offset + v->size <= end) continue;
+        if (v->offset < end || !v->is_dense) return 0;
+        end = v->offset + v->size;
+        covered += v->size;
+        views[kept++] = *v;
+    }
+    return COVERED(covered, size) ? kept : 0;
+}
+
+/* The storage that these views are of, in the order of memory. */
+static enum container_result add_storage_of(struct builder *b, const struct archive_of_torch *a,
+                                            struct torch_view *views, size_t n)
+{
+    const struct zip_member *const m = &a->zip.members[views->member];
+    const struct torch_view *first = views;
+    enum container_result result = CONTAINER_OK;
+    int is_typed = 1;
+    size_t kept;
+    for (size_t i = 0; i < n; i++) {
+        if (views[i].order < first->order) first = &views[i];
+        is_typed &= views[i].bits == views->bits && strcmp(views[i].dtype, views->dtype) == 0;
+    }
+    if (views->bits == 0) return add_record(b, m, a->views.names + first->name, "", "BYTES", 0);
+    if (!is_typed) return add_record(b, m, a->views.names + first->name, "@storage", "BYTES", 0);
+    {
+        const size_t name = first->name;
+        kept = keep_views(views, n, m->size);
+        if (kept == 0)
+            return add_record(b, m, a->views.names + name, "@storage", views->dtype, views->bits);
+    }
+    b->n_hidden += n - kept;
+    for (size_t i = 0; i < kept && result == CONTAINER_OK; i++)
+        result = add_torch_view(b, a, &views[i]);
+    return result;
+}
+
+/* The name of a record "data/K" without what stands in front of that; NULL: it is none. */
+static const char *record_name(const struct archive_of_torch *a, const struct zip_member *m)
+{
+    const char *name = m->name;
+    if (strncmp(name, a->prefix, a->prefix_size) != 0) return NULL;
+    name += a->prefix_size;
+    return strncmp(name, RECORDS, sizeof RECORDS - 1) == 0 && m->is_stored ? name : NULL;
+}
+
+/* The records that no view is of, or all. */
+static enum container_result add_records(struct builder *b, const struct archive_of_torch *a)
+{
+    enum container_result result = CONTAINER_OK;
+    size_t v = 0;
+    for (size_t i = 0; i < a->zip.n && result == CONTAINER_OK; i++) {
+        const struct zip_member *const m = &a->zip.members[i];
+        while (v < a->views.n && a->views.list[v].member < i) v++;
+        if ((v < a->views.n && a->views.list[v].member == i) || m->size == 0 || !record_name(a, m))
+            continue;
+        result = add_record(b, m, record_name(a, m), "", "BYTES", 0);
+    }
+    return result;
+}
+
+static enum container_result add_storages(struct builder *b, struct archive_of_torch *a)
+{
+    struct torch_view *const list = a->views.list;
+    enum container_result result = CONTAINER_OK;
+    if (a->views.n) qsort(list, a->views.n, sizeof *list, compare_views);
+    result = add_records(b, a);
+    for (size_t start = 0, end; start < a->views.n && result == CONTAINER_OK; start = end) {
+        for (end = start + 1; end < a->views.n && list[end].member == list[start].member;) end++;
+        result = add_storage_of(b, a, list + start, end - start);
+    }
+    return result;
+}
+
+/* -- archives -- */
+
+/* The one directory that all is in: what stands before data.pkl. */
+static int find_prefix(struct archive_of_torch *a)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < a->zip.n; i++) {
+        const char *name = a->zip.members[i].name, *slash = strchr(name, '/');
+        const size_t size = slash ? (size_t)(slash + 1 - name) : 0;
+        if (strcmp(name + size, PICKLE_NAME) != 0 || size >= sizeof a->prefix) continue;
+        memcpy(a->prefix, name, size);
+        a->prefix[size] = 0;
+        a->prefix_size = size;
+        found++;
+    }
+    return found == 1;
+}
+
+/* A member's data; NULL: it is compressed, too large, or cannot be read. To be freed. */
+static void *read_record(const struct builder *b, const struct archive_of_torch *a,
+                         const char *name, size_t most, size_t *size)
+{
+    char full[sizeof a->prefix + 32];
+    const struct zip_member *m;
+    void *data;
+    snprintf(full, sizeof full, "%s%s", a->prefix, name);
+    m = zip_find(&a->zip, full);
+    if (!m || !m->is_stored || m->size > most) return NULL;
+    *size = (size_t)m->size;
+    data = malloc(*size + 1);
+    if (data && b->view->read(b->view->user, m->offset, data, *size) != 0) {
+        free(data);
+        data = NULL;
+    }
+    return data;
+}
+
+static int is_little_endian(const struct builder *b, const struct archive_of_torch *a)
+{
+    size_t size = 0;
+    void *order = read_record(b, a, "byteorder", 16, &size);
+    const int is_big = order && !(size == 6 && memcmp(order, "little", 6) == 0);
+    free(order);
+    return !is_big;
+}
+
+static void note(struct container *c, const char *what, const char *why)
+{
+    if (!c->note[0]) snprintf(c->note, sizeof c->note, "%s%s%.120s", what, *why ? ": " : "", why);
+}
+
+/* Reads the pickle for what it says of the records; if it says nothing that is understood, there
+ * are no views. */
+static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
+{
+    struct pickle p;
+    size_t size = 0;
+    void *data;
+    enum container_result result;
+    if (!is_little_endian(b, a)) {
+        note(b->c, "its numbers are big-endian: they are stored as bytes", "");
+        return CONTAINER_OK;
+    }
+    data = read_record(b, a, PICKLE_NAME, PICKLE_MAX_SIZE, &size);
+    if (!data) {
+        note(b->c, "its data.pkl is compressed or too large: records are stored as bytes", "");
+        return CONTAINER_OK;
+    }
+    result = pickle_read(&p, data, size);
+    free(data);
+    if (result == CONTAINER_OK) {
+        result = torch_find_views(&a->views, &p, &a->zip, a->prefix);
+        pickle_free(&p);
+    } else snprintf(a->views.error, sizeof a->views.error, "%s", p.error);
+    if (result != CONTAINER_BAD) return result;
+    note(b->c, "its data.pkl is not understood, so records are stored as bytes", a->views.error);
+    torch_free_views(&a->views);
+    return CONTAINER_OK;
+}
+
+/* The archive that ends there; OTHER: none does that torch.save() wrote. *start: where it begins.
+ */
+static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
+                                         uint64_t *start)
+{
+    struct archive_of_torch a;
+    enum container_result result;
+    memset(&a, 0, sizeof a);
+    result = zip_read(&a.zip, b->view, from, end);
+    if (result == CONTAINER_BAD) return container_bad(b->c, "%s", a.zip.error);
+    if (result != CONTAINER_OK) return result;
+    *start = a.zip.start;
+    if (!find_prefix(&a)) result = CONTAINER_OTHER;
+    else {
+        result = read_views(b, &a);
+        if (result == CONTAINER_OK) result = add_storages(b, &a);
+    }
+    torch_free_views(&a.views);
+    zip_free(&a.zip);
+    return result;
+}
+
+/* -- files -- */
+
+static int compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Now that nothing moves any more: names and shapes. Names that occur twice (keys may hold dots)
+ * are made different by the place of their tensors. */
+static enum container_result finish_builder(struct builder *b)
+{
+    struct container *const c = b->c;
+    const char **sorted = (const char **)malloc((c->n_tensors + 1) * sizeof *sorted);
+    size_t shape = 0;
+    int is_double = 0;
+    if (!sorted) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        c->tensors[i].name = c->strings + (uintptr_t)c->tensors[i].name;
+        c->tensors[i].shape = c->shapes ? c->shapes + shape : NULL;
+        shape += c->tensors[i].rank;
+        sorted[i] = c->tensors[i].name;
+    }
+    qsort((void *)sorted, c->n_tensors, sizeof *sorted, compare_strings);
+    for (size_t i = 1; i < c->n_tensors; i++) is_double |= strcmp(sorted[i - 1], sorted[i]) == 0;
+    free((void *)sorted);
+    if (is_double) return container_bad(c, "two of its tensors have the same name");
+    if (b->n_hidden && !c->note[0])
+        snprintf(c->note, sizeof c->note,
+                 "%llu of its tensors share the bytes of others and are not listed",
+                 (unsigned long long)b->n_hidden);
+    c->end = b->view->size;
+    return container_check_tensors(c, 0, b->view->size, 1);
+}
+
+static void init_builder(struct builder *b, struct container *c, const struct view *v)
+{
+    memset(b, 0, sizeof *b);
+    b->c = c;
+    b->view = v;
+    b->item = "";
+    c->kind = CONTAINER_TORCH;
+}
+
+enum container_result container_parse_torch_save(struct container *c, const struct view *v)
+{
+    struct builder b;
+    uint64_t start = 0;
+    enum container_result result;
+    init_builder(&b, c, v);
+    result = add_archive(&b, 0, v->size, &start);
+    if (result != CONTAINER_OK) return result;
+    if (start != 0) return container_bad(c, "something stands before its archive");
+    return finish_builder(&b);
+}
+
+/* The items that .metadata tells of. What is no archive is no tensor. */
+static enum container_result add_known_items(struct builder *b, const struct dcp *d,
+                                             const char *name)
+{
+    uint64_t end = 0, start;
+    for (size_t i = dcp_find(d, name); i < d->n; i++) {
+        struct dcp_item item;
+        enum container_result result;
+        dcp_get(d, i, &item);
+        if (strcmp(item.file, name) != 0) break;
+        if (item.offset < end || item.offset + item.size > b->view->size)
+            return container_bad(b->c, "its .metadata tells of items that overlap or are missing");
+        end = item.offset + item.size;
+        b->item = item.name;
+        b->part = &item;
+        result = add_archive(b, item.offset, end, &start);
+        b->part = NULL;
+        if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
+            note(b->c, "one of its items is no archive", b->c->error);
+            continue;
+        }
+        if (result != CONTAINER_OK) return result;
+        if (start != item.offset) return container_bad(b->c, "its .metadata is not of this file");
+    }
+    return CONTAINER_OK;
+}
+
+/* Without .metadata: archives from the last to the first, which have the numbers that they have
+ * from the end. What stands before them is bytes. */
+static enum container_result add_items_from_end(struct builder *b)
+{
+    uint64_t end = b->view->size;
+    char name[32];
+    for (unsigned n = 1; end > 0; n++) {
+        uint64_t start;
+        enum container_result result;
+        snprintf(name, sizeof name, "item-%u", n);
+        b->item = name;
+        result = add_archive(b, 0, end, &start);
+        if (result == CONTAINER_OTHER && n > 1) break;
+        if (result != CONTAINER_OK) return result;
+        end = start;
+    }
+    return CONTAINER_OK;
+}
+
+enum container_result container_parse_distcp(struct container *c, const struct view *v,
+                                             const struct dcp *d, const char *name)
+{
+    struct builder b;
+    enum container_result result;
+    const int is_known = d && dcp_find(d, name) < d->n;
+    init_builder(&b, c, v);
+    result = is_known ? add_known_items(&b, d, name) : add_items_from_end(&b);
+    return result == CONTAINER_OK ? finish_builder(&b) : result;
+}
+
+size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end)
+{
+    const char *bracket = strrchr(name, '[');
+    unsigned long long from, to;
+    char rest[2];
+    if (!bracket || sscanf(bracket, "[%19llu:%19llu]%1s", &from, &to, rest) != 2 ||
+        name[strlen(name) - 1] != ']' || from >= to)
+        return 0;
+    *begin = from;
+    *end = to;
+    return (size_t)(bracket - name);
+}

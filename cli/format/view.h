@@ -1,0 +1,23 @@
+/* view.h - a file that a parser reads where it wants
+ * SPDX-License-Identifier: MIT
+ *
+ * Formats whose directory stands at the end cannot be parsed from the beginning of a file alone.
+ * The parsers do no I/O: who calls them hands over this.
+ */
+#ifndef LMC_CLI_VIEW_H
+#define LMC_CLI_VIEW_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct view {
+    uint64_t size;
+    /* size bytes from offset on, which lie within the view; returns 0, or anything else for "cannot
+     * be read". */
+    int (*read)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+};
+
+#endif

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+#include "base.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../format/hex.h"
+#include "../format/print.h"
+#include "archive.h"
+#include "common.h"
+#include "places.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+
+/* -- where the arguments are -- */
+
+/* Knows the identity of each argument that is an intact snapshot, without opening it for good. */
+static void look_at_given(const struct common *o)
+{
+    struct bases *all = o->bases;
+    if (!all->given) {
+        all->given = (struct places *)resize(NULL, 1, sizeof *all->given);
+        memset(all->given, 0, sizeof *all->given);
+    }
+    for (; all->n_given < all->n; all->n_given++) {
+        struct base *b = &all->list[all->n_given];
+        struct stat st;
+        b->is_directory = stat(b->name, &st) == 0 && S_ISDIR(st.st_mode);
+        b->is_place = b->is_directory && contains_snapshots(b->name);
+        b->is_known = !b->is_directory && add_place(all->given, b->name, all->n_given) == 0;
+    }
+}
+
+/* Whether b is the base that is wanted; *code. A delta whose own base is being looked for is kept
+ * for later. */
+static int is_wanted(struct base *b, const struct archive *delta, struct base **visited,
+                     const struct common *o, int *code)
+{
+    *code = identify_base_as(b, 0, o);
+    if (*code != CODE_OK || memcmp(b->identity, delta->wanted, LMC_IDENTITY_SIZE) != 0) return 0;
+    if (!b->is_visited) return 1;
+    *visited = b;
+    return 0;
+}
+
+/* Snapshots among the arguments: whole ones, or deltas. */
+static struct base *find_given(struct archive *delta, int is_whole, struct base **visited,
+                               const struct common *o, int *code)
+{
+    size_t n;
+    const struct place_entry *e = find_places(o->bases->given, delta->wanted, &n);
+    for (size_t i = 0; i < n && *code == CODE_OK; i++) {
+        struct base *b = &o->bases->list[e[i].number];
+        if ((e[i].chain_depth == 0) == is_whole && is_wanted(b, delta, visited, o, code)) return b;
+    }
+    return NULL;
+}
+
+/* Arguments that are files or directories; then snapshots that could not be told from outside,
+ * which are damaged. */
+static struct base *find_given_files(struct archive *delta, int is_archive, struct base **visited,
+                                     const struct common *o, int *code)
+{
+    for (size_t i = 0; i < o->bases->n && *code == CODE_OK; i++) {
+        struct base *b = &o->bases->list[i], *view;
+        if (b->is_known) continue;
+        *code = open_base(b, o);
+        if (*code != CODE_OK || b->is_archive != is_archive) continue;
+        view = is_archive ? NULL : find_view(b, delta, o, code);
+        if (view || *code != CODE_OK) return view;
+        if (is_wanted(b, delta, visited, o, code)) return b;
+    }
+    return NULL;
+}
+
+/* -- what was not given -- */
+
+static struct base *add_found(struct bases *all, const char *path)
+{
+    struct base *b = all->found;
+    while (b && strcmp(b->name, path) != 0) b = b->next_found;
+    if (b) return b;
+    b = (struct base *)resize(NULL, 1, sizeof *b);
+    memset(b, 0, sizeof *b);
+    b->name = b->own_name = copy_string(path, strlen(path));
+    b->all = all;
+    b->next_found = all->found;
+    all->found = b;
+    return b;
+}
+
+/* The directory of the delta, where its base may lie, too; NULL: it has none. To be freed. */
+static char *directory_of_delta(const struct archive *delta)
+{
+    struct stat st;
+    return delta->fd >= 0 && stat(delta->name, &st) == 0 && same_file(&st, &delta->st)
+               ? directory_of(delta->name)
+               : NULL;
+}
+
+static void look_at_places(const struct archive *delta, const struct common *o)
+{
+    struct bases *all = o->bases;
+    char *beside = directory_of_delta(delta);
+    if (!all->places) {
+        all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
+        memset(all->places, 0, sizeof *all->places);
+    }
+    for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
+    for (size_t i = 0; i < all->n; i++)
+        if (all->list[i].is_place) add_places(all->places, all->list[i].name);
+    if (beside && !all->is_closed) add_places(all->places, beside);
+    free(beside);
+}
+
+/* A snapshot in one of the places, of a shorter chain than the delta's: so that no loop comes of
+ * snapshots that nobody has named, and the delta is not taken for its own base when nothing has
+ * changed. A damaged one was reported, and others are tried. */
+static struct base *find_in_places(struct archive *delta, const struct common *o, int *code)
+{
+    size_t n;
+    const struct place_entry *e;
+    struct base *visited = NULL;
+    int damaged = CODE_OK;
+    look_at_places(delta, o);
+    e = find_places(o->bases->places, delta->wanted, &n);
+    for (size_t i = 0; i < n; i++) {
+        struct base *b;
+        int result;
+        if (e[i].chain_depth >= delta->chain_depth) continue;
+        b = add_found(o->bases, e[i].path);
+        if (is_wanted(b, delta, &visited, o, &result)) return b;
+        damaged = worse(damaged, result);
+    }
+    *code = damaged;
+    return NULL;
+}
+
+/* What the delta says that its base was called, if that is a file or directory beside it, and no
+ * snapshot: those are known. */
+static struct base *find_by_name(struct archive *delta, const struct common *o, int *code)
+{
+    char *beside = directory_of_delta(delta), *name = NULL, *path = NULL;
+    struct base *b = NULL, *visited = NULL, *view = NULL;
+    struct stat st;
+    if (beside && (delta->reader || try_archive_index(delta, NULL) == LMC_OK))
+        name = copy_metadata(delta, BASE_KEY);
+    if (name && *name && !strchr(name, '/') && !is_dot(name)) path = join_path(beside, name);
+    if (path && stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+        !same_file(&st, &delta->st) && !has_suffix(path)) {
+        b = add_found(o->bases, path);
+        if (b->state < BASE_IDENTIFIED && o->verbosity > 1)
+            say(path, "is read to see whether it is the base of %.300s", delta->name);
+        *code = open_base(b, o);
+        if (*code == CODE_OK && !b->is_archive) view = find_view(b, delta, o, code);
+        if (*code == CODE_OK && !view) view = is_wanted(b, delta, &visited, o, code) ? b : NULL;
+    }
+    free(path);
+    free(name);
+    free(beside);
+    return view;
+}
+
+/* Directories among the arguments where snapshots lie, or --search. */
+static int has_places_given(const struct common *o)
+{
+    for (size_t i = 0; i < o->bases->n; i++)
+        if (o->bases->list[i].is_place) return 1;
+    return o->bases->n_search != 0;
+}
+
+static struct base *look_for_base(struct archive *delta, const struct common *o, int *code)
+{
+    struct base *visited = NULL, *b;
+    look_at_given(o);
+    b = find_given(delta, 1, &visited, o, code);
+    if (!b && *code == CODE_OK && has_places_given(o)) b = find_in_places(delta, o, code);
+    if (!b && *code == CODE_OK) b = find_given_files(delta, 0, &visited, o, code);
+    if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, code);
+    if (!b && *code == CODE_OK) b = find_given_files(delta, 1, &visited, o, code);
+    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, o, code);
+    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_by_name(delta, o, code);
+    return b || *code != CODE_OK ? b : visited;
+}
+
+struct base *find_base(struct archive *delta, const struct common *o, int *code)
+{
+    struct base *b;
+    *code = CODE_OK;
+    b = look_for_base(delta, o, code);
+    if (b) b->is_used = 1;
+    for (size_t i = 0; b && i < o->bases->n; i++) /* of a view, the argument */
+        if (o->bases->list[i].name == b->name) o->bases->list[i].is_used = 1;
+    return *code == CODE_OK ? b : NULL;
+}
+
+/* -- telling -- */
+
+/* The snapshot with that identity and a shorter chain, as far as can be seen from outside. */
+static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
+                                        const struct common *o)
+{
+    struct places *const all[] = {o->bases->given, o->bases->places};
+    for (size_t k = 0; k < 2; k++) {
+        size_t n;
+        const struct place_entry *e = find_places(all[k], wanted, &n);
+        if (n && e->chain_depth < depth) return e; /* the first has the shortest chain */
+    }
+    return NULL;
+}
+
+void print_chain(struct archive *delta, const struct common *o)
+{
+    enum { MOST = 8 };
+    uint8_t wanted[LMC_IDENTITY_SIZE];
+    char text[2 * SHORT_IDENTITY + 1];
+    uint32_t depth = delta->chain_depth;
+    size_t n = 0;
+    memcpy(wanted, delta->wanted, sizeof wanted);
+    look_at_given(o);
+    look_at_places(delta, o);
+    printf("  chain    ");
+    while (depth) {
+        const struct place_entry *e = locate(wanted, depth, o);
+        char *directory;
+        if (n++ < MOST && e) {
+            printf("%s", n > 1 ? " <- " : "");
+            print_name(e->path);
+        }
+        if (!e) break;
+        depth = e->chain_depth;
+        memcpy(wanted, e->wanted, sizeof wanted);
+        directory = directory_of(e->path); /* where the next one may be: e is not valid then */
+        add_places(o->bases->places, directory);
+        free(directory);
+    }
+    format_hex(text, wanted, SHORT_IDENTITY);
+    if (n > MOST) printf(" <- ... %llu in all", (unsigned long long)(n - (depth != 0)));
+    if (depth) printf("%s%s is not beside it", n > 1 ? " <- " : "", text);
+    putchar('\n');
+}
+
+/* "a.lmc is 0123456789abcdef, ...": at most n of them. */
+static size_t list_places(char *text, size_t size, size_t used, const struct places *p, size_t n)
+{
+    char identity[2 * SHORT_IDENTITY + 1];
+    for (size_t i = 0; i < p->n && i < n && used < size; i++) {
+        format_hex(identity, p->list[i].identity, SHORT_IDENTITY);
+        used += (size_t)snprintf(text + used, size - used, "%s%.200s is %s", i ? ", " : "",
+                                 p->list[i].path, identity);
+    }
+    if (p->n > n && used < size)
+        used += (size_t)snprintf(text + used, size - used, " and %llu more",
+                                 (unsigned long long)(p->n - n));
+    return used;
+}
+
+/* Arguments and places that need a base, too, which is nowhere: all is said at once. */
+static void say_others_missing(const uint8_t *wanted, const struct common *o)
+{
+    const struct bases *all = o->bases;
+    char missing[2 * SHORT_IDENTITY + 1];
+    for (size_t i = 0; all->given && i < all->given->n; i++) {
+        const struct place_entry *e = &all->given->list[i];
+        size_t n = 0, m = 0;
+        if (e->chain_depth == 0 || memcmp(e->wanted, wanted, LMC_IDENTITY_SIZE) == 0) continue;
+        (void)find_places(all->given, e->wanted, &n);
+        if (all->places) (void)find_places(all->places, e->wanted, &m);
+        format_hex(missing, e->wanted, SHORT_IDENTITY);
+        if (n + m == 0) say(e->path, "needs the base %s, which is missing, too", missing);
+    }
+}
+
+int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
+              const struct common *o)
+{
+    char text[2 * SHORT_IDENTITY + 1], given[2 * SHORT_IDENTITY + 1], list[700] = "";
+    size_t size = 0;
+    const struct places *p = o->bases->places;
+    int code;
+    format_hex(text, wanted, SHORT_IDENTITY);
+    for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
+        const struct base *b = &o->bases->list[i];
+        const struct place_entry *e = find_place_numbered(o->bases->given, i);
+        if (b->state < BASE_IDENTIFIED && !e) continue;
+        format_hex(given, e ? e->identity : b->identity, SHORT_IDENTITY);
+        size += (size_t)snprintf(list + size, sizeof list - size, "%s%.200s is %s",
+                                 size ? ", " : "; given: ", b->name, given);
+    }
+    if (p && p->n && size < sizeof list) {
+        size += (size_t)snprintf(list + size, sizeof list - size, "; looked at: ");
+        size = list_places(list, sizeof list, size, p, 4);
+    }
+    code =
+        fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? " (named '" : "",
+             made_with ? made_with : "", made_with ? "' when this delta was made)" : "",
+             size ? list : "; name it with --base, or its directory with --search");
+    say_others_missing(wanted, o);
+    return code;
+}
+
+void say_unused_bases(int all_must_be, const struct common *o)
+{
+    char list[700] = "";
+    size_t size = 0, n_unused = 0, n_used = 0;
+    if (o->verbosity == 0 || o->bases->is_quiet) return;
+    for (size_t i = 0; i < o->bases->n; i++) {
+        const struct base *b = &o->bases->list[i];
+        n_used += b->is_used != 0;
+        if (b->is_used || contains_snapshots(b->name)) continue; /* a place to look */
+        if (n_unused++ < 4 && size < sizeof list)
+            size += (size_t)snprintf(list + size, sizeof list - size, "%s%.150s",
+                                     n_unused > 1 ? ", " : "", b->name);
+    }
+    if (n_unused > 4 && size < sizeof list)
+        snprintf(list + size, sizeof list - size, " and %llu more",
+                 (unsigned long long)(n_unused - 4));
+    if (n_unused && (all_must_be || n_used == 0))
+        say(NULL, "not needed of the bases: %s%s", list,
+            all_must_be ? "; the first is taken, and what that needs itself" : "");
+}
+
+void add_search(struct bases *bases, const char *directory)
+{
+    bases->search =
+        (const char **)resize((void *)bases->search, bases->n_search + 1, sizeof *bases->search);
+    bases->search[bases->n_search++] = directory;
+}
+
+void free_search(struct bases *bases)
+{
+    if (bases->given) free_places(bases->given);
+    if (bases->places) free_places(bases->places);
+    free(bases->given);
+    free(bases->places);
+    free((void *)bases->search);
+}

@@ -1,0 +1,49 @@
+/* links.h - the links of a snapshot: an entry of its metadata (spec 10.2)
+ * SPDX-License-Identifier: MIT
+ *
+ * A symbolic link is no file of the snapshot: this entry is all there is of it. Of files that are
+ * one file by several names (hard links) each is stored, and this entry says what they were.
+ */
+#ifndef LMC_CLI_LINKS_H
+#define LMC_CLI_LINKS_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "../../lmc.h"
+
+/* Key of the metadata. */
+#define LINKS_KEY "lmc.links"
+
+enum link_type { LINK_SYMBOLIC = 's', LINK_HARD = 'h' };
+
+struct link {
+    enum link_type type;
+    char *path, *target; /* of a hard link, the target is the path of a file of the snapshot */
+};
+
+/* In the order of the paths. */
+struct links {
+    struct link *list;
+    size_t n, room;
+};
+
+/* In the order of the paths. */
+void add_link_record(struct links *l, enum link_type type, const char *path, const char *target);
+
+/* What the entry holds; to be freed. */
+void *encode_links(const struct links *l, size_t *size);
+
+/* Reads the entry. 0, or -1: it breaks a rule, and there are no links. */
+int decode_links(struct links *l, const void *value, size_t size);
+
+/* The links of a snapshot that is read by its index; none, if they break a rule: -1. */
+int read_links(struct links *l, const lmc_reader *reader);
+
+/* The link of that path; NULL: there is none. */
+const struct link *find_link_record(const struct links *l, const char *path);
+
+void free_links(struct links *l);
+
+#endif

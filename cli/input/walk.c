@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "walk.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../lmc.h"
+#include "../sys/io.h"
+
+#define HEADER_SIZE 24u /* of a section, and of a block */
+#define TRAILER_SIZE 40u
+#define BLOCK_SYNC 0xB1 /* which no Kind of a section begins with */
+#define PREDICTION_BASE 1
+
+static uint64_t get_le(const uint8_t *bytes, unsigned size)
+{
+    uint64_t value = 0;
+    while (size-- > 0) value = value << 8 | bytes[size];
+    return value;
+}
+
+/* The field Prediction of a RUN: behind Run_Size, a varint, and one byte more (spec 5.2). */
+static int read_prediction(int fd, uint64_t at)
+{
+    uint8_t body[12];
+    unsigned i = 0;
+    if (read_at(fd, at, body, sizeof body) != 0) return -1;
+    while (i < 9 && (body[i] & 0x80)) i++;
+    return i + 2 < sizeof body ? body[i + 2] : -1;
+}
+
+/* To the index, counting blocks on the way; 0: there is none. */
+static uint64_t walk_to_index(int fd, struct base_use *use)
+{
+    uint8_t header[HEADER_SIZE];
+    uint64_t at = LMC_FILE_HEADER_SIZE;
+    int prediction = 0;
+    memset(use, 0, sizeof *use);
+    while (at <= INT64_MAX && read_at(fd, at, header, sizeof header) == 0) {
+        if (header[0] == BLOCK_SYNC) {
+            use->n_blocks++;
+            use->n_predicted += header[2] == 1 && prediction == PREDICTION_BASE;
+            at += HEADER_SIZE + get_le(header + 8, 4);
+            continue;
+        }
+        if (memcmp(header, "INDX", 4) == 0) return at;
+        at += HEADER_SIZE;
+        if (memcmp(header, "RUN ", 4) == 0) prediction = read_prediction(fd, at);
+        if (get_le(header + 8, 8) > INT64_MAX - at) break;
+        at += get_le(header + 8, 8);
+    }
+    return 0;
+}
+
+/* A FIFO must not be waited for. */
+static int open_regular(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+}
+
+int measure_base_use(struct base_use *use, const char *path)
+{
+    const int fd = open_regular(path);
+    const uint64_t index = fd >= 0 ? walk_to_index(fd, use) : 0;
+    if (fd >= 0) close(fd);
+    return index ? 0 : -1;
+}
+
+uint64_t find_snapshot_end(const char *path)
+{
+    static const uint8_t end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+    struct base_use use;
+    uint8_t header[HEADER_SIZE], trailer[TRAILER_SIZE];
+    const int fd = open_regular(path);
+    const uint64_t index = fd >= 0 ? walk_to_index(fd, &use) : 0;
+    uint64_t end = 0;
+    if (index && read_at(fd, index, header, sizeof header) == 0 &&
+        get_le(header + 8, 8) <= INT64_MAX - index - HEADER_SIZE - TRAILER_SIZE) {
+        const uint64_t at = index + HEADER_SIZE + get_le(header + 8, 8);
+        if (read_at(fd, at, trailer, sizeof trailer) == 0 &&
+            memcmp(trailer + TRAILER_SIZE - sizeof end_magic, end_magic, sizeof end_magic) == 0 &&
+            get_le(trailer + 16, 8) == at + TRAILER_SIZE)
+            end = at + TRAILER_SIZE;
+    }
+    if (fd >= 0) close(fd);
+    return end;
+}

@@ -1,0 +1,26 @@
+/* walk.h - from section to section of a snapshot on the disk, by their sizes alone
+ * SPDX-License-Identifier: MIT
+ *
+ * Nothing is decoded and no checksum is looked at: for snapshots that were just written, and for
+ * messages about those that cannot be read.
+ */
+#ifndef LMC_CLI_WALK_H
+#define LMC_CLI_WALK_H
+
+#include "../sys/platform.h"
+
+#include <stdint.h>
+
+/* What part of a snapshot is coded against its base, in blocks. */
+struct base_use {
+    uint64_t n_blocks, n_predicted;
+};
+
+/* 0, or -1: the snapshot cannot be read. */
+int measure_base_use(struct base_use *use, const char *path);
+
+/* Where the snapshot at the beginning of the file ends, if it has a trailer there; 0: it has
+ * not. */
+uint64_t find_snapshot_end(const char *path);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+#include "restored_links.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../input/links.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
+#include "../sys/temporary.h"
+#include "../sys/tree.h"
+
+/* Opens the directory that path is in, component by component, none of them a link; *name is the
+ * last component. path is changed for a moment. -1: errno. */
+static int open_parent(int root, char *path, int may_make, const char **name)
+{
+    int fd = dup(root);
+    char *part = path;
+    for (char *slash = strchr(part, '/'); fd >= 0 && slash; slash = strchr(part, '/')) {
+        int inner, error = 0;
+        *slash = 0;
+        if (may_make && mkdirat(fd, part, 0777) != 0 && errno != EEXIST) error = errno;
+        inner = error ? -1 : openat(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (inner < 0 && !error) error = errno;
+        *slash = '/';
+        close(fd);
+        errno = error;
+        fd = inner;
+        part = slash + 1;
+    }
+    *name = part;
+    return fd;
+}
+
+static int fail_link(const struct link *l, const char *name, int error)
+{
+    if (error == ELOOP || error == ENOTDIR || error == EEXIST)
+        return fail(CODE_CORRUPT, name,
+                    "has a link '%.300s' where it has a file, or below another link; nothing was "
+                    "restored",
+                    l->path);
+    return fail_errno(l->path, error, "cannot make the link");
+}
+
+/* Whether two open files read the same; 0 or errno. */
+static int compare_files(int a, int b, int *is_same)
+{
+    unsigned char *first = (unsigned char *)resize(NULL, BUFFER_SIZE, 2),
+                  *second = first + BUFFER_SIZE;
+    size_t n = BUFFER_SIZE, m = BUFFER_SIZE;
+    int error = 0;
+    *is_same = 1;
+    while (!error && *is_same && n == BUFFER_SIZE) {
+        error = read_full(a, first, BUFFER_SIZE, &n);
+        if (!error) error = read_full(b, second, BUFFER_SIZE, &m);
+        *is_same = !error && n == m && memcmp(first, second, n) == 0;
+    }
+    free(first);
+    return error;
+}
+
+/* One file by two names instead of two equal files. */
+static int make_hard_link(int root, const struct link *l, const char *name)
+{
+    char *from = copy_string(l->target, strlen(l->target)),
+         *to = copy_string(l->path, strlen(l->path));
+    const char *from_name, *to_name;
+    int from_at = open_parent(root, from, 0, &from_name),
+        to_at = open_parent(root, to, 0, &to_name);
+    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int a = from_at < 0 ? -1 : openat(from_at, from_name, flags);
+    int b = to_at < 0 ? -1 : openat(to_at, to_name, flags);
+    int error = a < 0 || b < 0 ? errno : 0, is_same = 0, code = CODE_OK;
+    if (!error) error = compare_files(a, b, &is_same);
+    if (!error && is_same) {
+        lock_temporary();
+        if (unlinkat(to_at, to_name, 0) != 0 || linkat(from_at, from_name, to_at, to_name, 0) != 0)
+            error = errno;
+        unlock_temporary();
+    }
+    if (error && error != EACCES) code = fail_link(l, name, error); /* else two files will do */
+    else if (!error && !is_same)
+        code = fail(CODE_CORRUPT, name,
+                    "says that '%.300s' and '%.300s' are one file, but they "
+                    "differ; nothing was restored",
+                    l->path, l->target);
+    if (a >= 0) close(a);
+    if (b >= 0) close(b);
+    if (from_at >= 0) close(from_at);
+    if (to_at >= 0) close(to_at);
+    free(from);
+    free(to);
+    return code;
+}
+
+static int make_symbolic_link(int root, const struct link *l, const char *name)
+{
+    char *path = copy_string(l->path, strlen(l->path));
+    const char *last;
+    int fd, error = 0;
+    lock_temporary();
+    fd = open_parent(root, path, 1, &last);
+    if (fd < 0 || symlinkat(l->target, fd, last) != 0) error = errno;
+    unlock_temporary();
+    if (fd >= 0) close(fd);
+    free(path);
+    return error ? fail_link(l, name, error) : CODE_OK;
+}
+
+int make_links(const char *root, const struct links *l, const char *name)
+{
+    int fd, code = CODE_OK;
+    if (l->n == 0) return CODE_OK;
+    fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fail_errno(root, errno, "cannot open it");
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+        if (l->list[i].type == LINK_HARD) code = make_hard_link(fd, &l->list[i], name);
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+        if (l->list[i].type == LINK_SYMBOLIC) code = make_symbolic_link(fd, &l->list[i], name);
+    close(fd);
+    return code;
+}
+
+/* Removes what is a link and should not be there, or leads elsewhere. */
+static int remove_old_link(int root, const struct entry *e, const struct links *l)
+{
+    const struct link *wanted = find_link_record(l, e->path);
+    char *path;
+    const char *last;
+    int fd, error = 0;
+    if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
+        return CODE_OK;
+    path = copy_string(e->path, strlen(e->path));
+    fd = open_parent(root, path, 0, &last);
+    if (fd < 0 || unlinkat(fd, last, 0) != 0) error = errno;
+    if (fd >= 0) close(fd);
+    free(path);
+    return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
+}
+
+int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name)
+{
+    struct listing old;
+    size_t number;
+    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code;
+    if (fd < 0) return fail_errno(root, errno, "cannot open it");
+    code = list_tree(&old, root, LINKS_KEEP);
+    for (size_t i = 0; i < old.n && code == CODE_OK; i++)
+        if (old.entries[i].link &&
+            lmc_reader_find_file(reader, old.entries[i].path, &number) != LMC_OK)
+            code = remove_old_link(fd, &old.entries[i], l);
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
+        char *full = join_path(root, l->list[i].path);
+        struct stat st;
+        if (l->list[i].type == LINK_SYMBOLIC && lstat(full, &st) != 0)
+            code = make_symbolic_link(fd, &l->list[i], name);
+        free(full);
+    }
+    free_listing(&old);
+    close(fd);
+    return code;
+}

@@ -1,0 +1,28 @@
+/* tar_stream.h - a directory as a stream for tar (POSIX.1-2001, pax)
+ * SPDX-License-Identifier: MIT
+ *
+ *   tar_begin -> write_output ... -> tar_end, for each file; tar_link for each link -> tar_finish
+ *
+ * What the old header of 512 bytes cannot hold (long names, sizes of 8 GiB and more, times before
+ * 1970 or with fractions) stands in an extended header before it. All functions return 0 or errno.
+ */
+#ifndef LMC_CLI_TAR_STREAM_H
+#define LMC_CLI_TAR_STREAM_H
+
+#include "../sys/platform.h"
+
+#include "../../lmc.h"
+#include "../sys/output.h"
+
+/* The header; the file's size must be known. */
+int tar_begin(struct output *out, const lmc_file *file);
+
+/* Fills up the file's last record. */
+int tar_end(struct output *out, const lmc_file *file);
+
+/* A symbolic link. */
+int tar_link(struct output *out, const char *path, const char *target);
+
+int tar_finish(struct output *out);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "printable.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "memory.h"
+
+/* The character at the beginning of a text, if that is UTF-8: no surrogate, nothing beyond the last
+ * one, and in its shortest form. *used: its bytes; 0: it is none. */
+static uint32_t read_character(const unsigned char *p, size_t size, size_t *used)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+    uint32_t c = n == 1 ? p[0] : n == 2 ? p[0] & 31u : n == 3 ? p[0] & 15u : p[0] & 7u;
+    *used = 0;
+    if (n == 0 || n > size || p[0] > 0xF4) return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xC0) != 0x80) return 0;
+        c = c << 6 | (p[i] & 63u);
+    }
+    if (c < least[n] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return 0;
+    *used = n;
+    return c;
+}
+
+/* Control characters of C0 and C1, of formatting and direction, ends of lines, what has no width,
+ * tags and what is no character (Unicode 15: Cc, Cf, Zl, Zp, and fillers that look like nothing).
+ */
+static int is_hidden(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0, 0x1F},          {0x7F, 0x9F},       {0xAD, 0xAD},       {0x34F, 0x34F},
+                  {0x600, 0x605},     {0x61C, 0x61C},     {0x6DD, 0x6DD},     {0x70F, 0x70F},
+                  {0x890, 0x891},     {0x8E2, 0x8E2},     {0x115F, 0x1160},   {0x17B4, 0x17B5},
+                  {0x180B, 0x180F},   {0x200B, 0x200F},   {0x2028, 0x202E},   {0x2060, 0x206F},
+                  {0x3164, 0x3164},   {0xFDD0, 0xFDEF},   {0xFE00, 0xFE0F},   {0xFEFF, 0xFEFF},
+                  {0xFFA0, 0xFFA0},   {0xFFF0, 0xFFFB},   {0x110BD, 0x110BD}, {0x110CD, 0x110CD},
+                  {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
+    if ((c & 0xFFFE) == 0xFFFE) return 1;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i].first && c <= ranges[i].last) return 1;
+    return 0;
+}
+
+size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    char escaped[MAX_PRINTABLE + 1];
+    const uint32_t c = read_character(p, size, used);
+    size_t n;
+    if (*used && !is_hidden(c)) {
+        memcpy(out, text, *used);
+        return *used;
+    }
+    if (*used == 0 || c < 0x80) {
+        *used = 1;
+        n = (size_t)snprintf(escaped, sizeof escaped, "\\x%02X", p[0]);
+    } else {
+        n = (size_t)snprintf(escaped, sizeof escaped, "\\u{%04lX}", (unsigned long)c);
+    }
+    memcpy(out, escaped, n);
+    return n;
+}
+
+size_t format_printable(char *out, size_t cap, const char *text)
+{
+    size_t n = 0, left = strlen(text);
+    while (left) {
+        char one[MAX_PRINTABLE];
+        size_t used;
+        const size_t size = print_character(one, text, left, &used);
+        if (size + 1 > cap - n) break;
+        memcpy(out + n, one, size);
+        n += size;
+        text += used;
+        left -= used;
+    }
+    out[n] = 0;
+    return n;
+}
+
+char *copy_printable(const char *text)
+{
+    const size_t cap = strlen(text) * MAX_PRINTABLE + 1;
+    char *copy = (char *)resize(NULL, cap, 1);
+    format_printable(copy, cap, text);
+    return copy;
+}

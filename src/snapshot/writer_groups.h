@@ -1,0 +1,158 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "kernels/types.h"
+#include "tensor/tensor.h"
+#include "snapshot/buffer.h"
+#include "snapshot/identity.h"
+#include "snapshot/files.h"
+#include "snapshot/index_entries.h"
+#include "snapshot/hashes.h"
+#include "snapshot/origin.h"
+#include "snapshot/writer_plan.h"
+#include "snapshot/writer_blocks.h"
+#ifndef LMC_NO_ENCODER
+
+/* Small files, several of which share a FILE section and runs (spec 5.1: Grouped).
+ *
+ *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
+ *     a group        | FILE: 3 files | RUN | block |
+ *
+ * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
+ * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
+ * copy), and its identity.
+ *
+ * The section stands before the bytes and tells all sizes, so small files wait in memory until
+ * there are enough of them, or something else comes:
+ *
+ *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
+ *     write      -> w->group
+ *     end_file   -> written if it is full
+ *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
+ *
+ * All bytes are there then; so identities and hashes are taken in one pass over them, not block by
+ * block.
+ *
+ * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
+ * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
+ * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+
+/* A group is written when it has so many bytes, or files. */
+#define LMC__GROUP_SIZE ((size_t)4 << 20)
+#define LMC__GROUP_FILES 65536u
+
+/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors (whose
+ * runs begin where they do), and its bytes are to be coded as any others. */
+static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
+{
+    if (!w->options.group_files || !file->path || file->n_tensors || default_dtype != LMC_AUTO ||
+        file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
+        return 0;
+    if (w->plan.origin.base &&
+        !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
+        w->is_moved = 1;
+    return !w->plan.origin.base || w->is_moved;
+}
+
+/* The file that was listed last waits for its bytes. */
+static void lmc__begin_waiting(lmc_writer *w)
+{
+    w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
+    w->plan.header_size = 0;
+    w->waiting_at = w->group.size;
+    w->n_waiting++;
+    w->is_waiting = w->in_file = 1;
+}
+
+static uint64_t lmc__get_waiting_size(const lmc_writer *w)
+{
+    return w->plan.file.size - (w->group.size - w->waiting_at);
+}
+
+static enum lmc_status lmc__write_waiting(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if ((!data && size) || size > lmc__get_waiting_size(w)) return LMC_ERR_ARGUMENT;
+    return lmc__append(&w->group, data, size);
+}
+
+static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stream)
+{
+    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__reserve(&w->group, lmc__get_waiting_size(w)));
+    while (lmc__get_waiting_size(w) != 0) {
+        const size_t most = (size_t)lmc__get_waiting_size(w); /* less than a block */
+        size_t n = 0;
+        LMC__TRY(stream->read(stream->user, w->group.data + w->group.size, most, &n));
+        if (n > most) return LMC_ERR_READ;
+        if (n == 0) break;
+        w->group.size += n;
+    }
+    return LMC_OK;
+}
+
+/* What is known of a file when it has ended, of all of its bytes. */
+static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
+{
+    const lmc__kernels *const k = w->coder.wave.k;
+    lmc__digester *const d = &w->digester;
+    lmc__index_file(&w->index, file);
+    lmc__begin_digester(d, file);
+    d->identities = lmc__index_identities(&w->index);
+    while (d->absorbed < file->size) {
+        const uint8_t *const at = data + (size_t)d->absorbed;
+        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
+        piece.crc64 = k->crc64(0, at, piece.size);
+        piece.part_size = piece.size;
+        piece.part_crc = k->crc32c(0, at, piece.size);
+        lmc__absorb_piece(d, &piece);
+    }
+    if (w->options.content_hashes) {
+        lmc__begin_hashes(&w->hasher, file);
+        LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
+        LMC__TRY(lmc__end_hashes(&w->hasher));
+    }
+    lmc__index_file_end(&w->index, d, file, file->size);
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind,
+                                          uint32_t number); /* writer.h */
+
+/* Writes what waits. */
+LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
+{
+    lmc__listing *const l = &w->plan.listing;
+    const lmc__stream *stream;
+    size_t i, rest = 0;
+    if (w->n_waiting == 0) return LMC_OK;
+    w->body.size = 0;
+    LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
+    LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
+    LMC__TRY(lmc__write_section(w, "FILE", (uint32_t)(l->n_streams - 1)));
+    stream = lmc__stream_at(l, l->n_streams - 1);
+    LMC__TRY(lmc__index_files(&w->index, l, stream));
+    for (i = stream->first_file; i < l->n_files; i++) {
+        lmc__listed_file *const f = lmc__listed_at(l, i);
+        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.data + (size_t)f->start));
+    }
+    w->in_group = 1;
+    w->plan.position = 0;
+    w->run_left = 0;
+    if (w->group.size) LMC__TRY(lmc__plan_blocks(w, w->group.data, w->group.size, &rest));
+    LMC__TRY(lmc__encode_wave(w));
+    w->in_group = 0;
+    w->n_waiting = 0;
+    w->group.size = 0;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__end_waiting(lmc_writer *w)
+{
+    if (lmc__get_waiting_size(w) != 0) return LMC_ERR_ARGUMENT;
+    w->is_waiting = w->in_file = 0;
+    return w->group.size >= LMC__GROUP_SIZE || w->n_waiting >= LMC__GROUP_FILES
+               ? lmc__write_group(w)
+               : LMC_OK;
+}
+#endif /* LMC_NO_ENCODER */

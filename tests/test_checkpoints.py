@@ -1,0 +1,455 @@
+#!/usr/bin/env python3
+"""Tests of what lmc finds in the files of PyTorch: torch.save archives, and the .distcp items of torch.distributed.checkpoint.
+
+Usage: test_checkpoints.py [--long] [-v] [NAME...]      as test_command.py, from which it has its means
+
+The samples in checkpoints.zip are made by PyTorch 2.13 and transformers 5.23: make_checkpoints.py --samples. With --long, whole ones are made
+anew, by the Python that LMC_TORCH names (default: python3), and 10,000 damaged files are tried instead of some.
+
+SPDX-License-Identifier: MIT
+"""
+import io
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import unittest
+import zipfile
+import zlib
+
+from test_command import LONG, ROOT, Case, f32, main, rounded, safetensors
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SAMPLES = zipfile.ZipFile(os.path.join(HERE, "checkpoints.zip"))
+ODD = "odd.pt"
+
+
+def sample(name):
+    return SAMPLES.read(name)
+
+
+# -- archives made here, to break what the real ones never do --
+
+def pickled(tensors, protocol=2):
+    """What torch.save pickles for {name: (storage class, key, numel, offset, shape, strides)}."""
+    def text(s):
+        return b"X" + struct.pack("<I", len(s.encode())) + s.encode()
+    def number(n):
+        return b"\x8a\x08" + struct.pack("<q", n)
+    def numbers(ns):
+        return b"(" + b"".join(map(number, ns)) + b"t"
+    out = b"\x80" + bytes([protocol]) + b"}("
+    for name, (kind, key, numel, offset, shape, strides) in tensors.items():
+        storage = b"(" + text("storage") + b"c" + kind.replace(".", "\n").encode() + b"\n" + text(key) + text("cpu") + number(numel) + b"tQ"
+        out += text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(offset) + numbers(shape) + numbers(strides) + b"\x89NtR"
+    return out + b"u."
+
+
+def archive(members, method=zipfile.ZIP_STORED, prefix="a/"):
+    b = io.BytesIO()
+    with zipfile.ZipFile(b, "w", method) as z:
+        for name, data in members.items():
+            z.writestr(zipfile.ZipInfo(prefix + name), data, method)
+    return b.getvalue()
+
+
+def torch_file(tensors, records, **more):
+    return archive({"data.pkl": pickled(tensors), "byteorder": b"little", **{"data/" + k: v for k, v in records.items()}}, **more)
+
+
+class Checkpoint(Case):
+    def take(self, name, to=None):
+        """A sample file, or all below a directory."""
+        names = [n for n in SAMPLES.namelist() if n == name or n.startswith(name + "/")]
+        for n in names:
+            self.write((to or name) + n[len(name):], sample(n))
+        self.assertTrue(names)
+        return to or name
+
+    def tensors(self, name):
+        """{(path, tensor): (dtype, shape)} of a snapshot."""
+        return {(f["path"], t["name"]): (t["dtype"], t["shape"]) for f in self.listing(name)["files"] for t in f["tensors"]}
+
+    def cat(self, name, tensor, path=""):
+        return self.lmc("cat", *(["--file", path] if path else []), name, tensor).stdout
+
+    def size(self, *args, name="size.lmc"):
+        self.lmc("-q", "-f", "-o", name, *args)
+        return os.path.getsize(self.path(name))
+
+    def names(self, data, name="x.pt"):
+        self.write(name, data)
+        self.lmc("-f", name)
+        self.restores(name + ".lmc", data)
+        return {k[1]: v for k, v in self.tensors(name + ".lmc").items()}
+
+
+class Found(Checkpoint):
+    """That every tensor is found, with the dtype, the shape and the bytes that PyTorch sees."""
+    def check(self, way, steps=(0, 1)):
+        for step in steps:
+            name = self.take("%s/step-%d" % (way, step), "step")
+            want = json.loads(sample("%s/step-%d.json" % (way, step)))
+            self.lmc("-f", name)
+            self.restores("step.lmc", self.snapshot("step"))
+            found = self.tensors("step.lmc")
+            for path, tensors in want.items():
+                for tensor, (dtype, shape, crc) in tensors.items():
+                    self.assertEqual(found.pop((path, tensor)), (dtype, shape), tensor)
+                    self.assertEqual(zlib.crc32(self.cat("step.lmc", tensor, path)), crc, tensor)
+            self.assertEqual({k for k, v in found.items() if v[0] == "BYTES"}, set())
+            left = {k[1] for k in found} - {"rng", "rng_state.0.torch_rng_state"}
+            self.assertEqual(left, set(), "more than PyTorch has")
+            shutil.rmtree(self.path("step"))
+
+    def test_torch_save(self):
+        self.check("torch")
+
+    def test_trainer(self):
+        self.check("trainer")
+
+    def test_zero(self):
+        self.check("zero")
+
+    def test_megatron(self):
+        self.check("megatron", (0,))
+
+    def check_items(self, way, step):
+        """Items of a .distcp: the parts of each tensor, put together."""
+        name = self.take("%s/step-%d" % (way, step), "step")
+        want = json.loads(sample("%s/step-%d.json" % (way, step)))[""]
+        self.lmc("-f", name)
+        self.restores("step.lmc", self.snapshot("step"))
+        parts = {}
+        for path, tensor in self.tensors("step.lmc"):
+            whole, _, place = tensor.partition("[")
+            begin = int(place.split(":")[0]) if place else 0
+            parts.setdefault(whole, []).append((begin, path, tensor))
+        for tensor, (dtype, shape, crc) in want.items():
+            found = [(self.tensors("step.lmc")[path, name], self.cat("step.lmc", name, path)) for _, path, name in sorted(parts.pop(tensor))]
+            self.assertEqual({f[0][0] for f in found}, {dtype})
+            self.assertEqual(sum(f[0][1][0] for f in found) if shape else 1, shape[0] if shape else 1)
+            self.assertEqual(zlib.crc32(b"".join(f[1] for f in found)), crc, tensor)
+        return parts
+
+    def test_distributed(self):
+        self.assertEqual(self.check_items("dcp-1", 0), {"model.head.weight": [(0, "__0_0.distcp", "model.head.weight")]})  # tied, and stored twice
+        self.lmc("-q", "-f", "step")
+        shutil.rmtree(self.path("step"))
+        self.check_items("dcp-2", 1)
+
+    def test_items_without_metadata(self):
+        self.take("dcp-2/step-0/__1_0.distcp", "__1_0.distcp")
+        found = self.names(self.read("__1_0.distcp"), "__1_0.distcp")
+        with_names = self.take("dcp-2/step-0", "step")
+        self.lmc(with_names)
+        named = [v for k, v in self.tensors("step.lmc").items() if k[0] == "__1_0.distcp"]
+        self.assertEqual(sorted(map(str, found.values())), sorted(map(str, named)))
+        self.assertIn("item-1", found)
+
+    def test_metadata_of_others(self):
+        """What .metadata says is checked: that of another checkpoint, or a broken one, gives no wrong answer."""
+        for what in (sample("dcp-1/step-0/.metadata"), sample("dcp-2/step-0/.metadata")[:-40], b"", b"\x80\x04N."):
+            self.write("step/.metadata", what)
+            self.write("step/__0_0.distcp", sample("dcp-2/step-0/__0_0.distcp"))
+            self.lmc("-f", "step")
+            self.restores("step.lmc", self.snapshot("step"))
+        self.assertIn("is not understood", self.lmc("-f", "-v", "step").stderr.decode())
+
+    def test_odd(self):
+        """Every dtype, views, shared storages, orders of dimensions, keys of all kinds."""
+        found = self.names(sample(ODD))
+        for name, (dtype, shape, crc) in json.loads(sample("odd.json")).items():
+            self.assertEqual(found[name], (dtype, shape))
+            self.assertEqual(zlib.crc32(self.cat("x.pt.lmc", name)), crc)
+        for name, dtype, shape in (("scalar", "F32", []), ("empty", "F32", [0, 3]), ("transposed", "F32", [3, 5]), ("last", "F32", [2, 4, 5, 3]),
+                                   ("parameter", "F32", [2]), ("tied", "F32", [20, 30]), ("rows@storage", "F32", [1200]), ("columns@storage", "F32", [100]),
+                                   ("parts.0", "F32", [100]), ("parts.1", "F32", [40, 10]), ("whole.qkv", "F32", [12, 4]), ("list.1.deep.0", "F32", [3]),
+                                   ("7.exp_avg", "F32", [4]), ("a.b.c", "F32", [6]), ("\u00e4 b", "F32", [7]), ("", "F32", [5])):
+            self.assertEqual(found[name], (dtype, shape), name)
+        self.assertEqual(set(found) & {"tied again", "whole.k", "rows", "columns"}, set())
+        self.assertIn("share the bytes of others", self.lmc("-v", "-f", "x.pt").stderr.decode())
+
+    def test_other_files(self):
+        self.assertEqual(self.names(sample("alone.pt")), {"": ("F32", [3, 4])})
+        self.assertEqual(self.names(sample("protocol4.pt")), {"w": ("F32", [5])})
+        self.assertEqual(self.names(sample("legacy.pt")), {})
+        self.assertEqual(self.names(sample("quantised.pt"))["x"], ("F32", [9]))
+        self.assertEqual({v[0] for k, v in self.names(sample("quantised.pt")).items() if k != "x"}, {"BYTES"})
+        self.assertIn(("F32", [3, 4]), self.names(sample("script.pt")).values())
+        for name in ("x.bin", "x.ckpt", "x.pth", "no-suffix"):
+            self.assertEqual(self.names(sample("alone.pt"), name), {"": ("F32", [3, 4])})
+        self.assertEqual(self.names(b"PK\3\4"), {})
+        self.assertEqual(self.names(archive({"data.txt": b"not of PyTorch"})), {})
+        self.write("p.pt", sample(ODD))  # from a pipe: as bytes
+        self.write("p.lmc", self.lmc("-c", stdin=sample(ODD)).stdout)
+        self.restores("p.lmc", sample(ODD))
+        self.assertEqual(self.listing("p.lmc")["files"][0]["tensors"], [])
+        with open(self.path("p.pt"), "rb") as f:  # which a redirected file is not
+            self.write("q.lmc", self.lmc("-c", stdin=f).stdout)
+        self.assertGreater(len(self.listing("q.lmc")["files"][0]["tensors"]), 20)
+        self.lmc("--opaque", "-f", "p.pt")
+        self.assertEqual(self.tensors("p.pt.lmc"), {})
+
+
+F = ("torch.FloatStorage", "0", 6, 0, (2, 3), (3, 1))
+
+
+class Odd(Checkpoint):
+    """What is not as known stays bytes, and -v says so; never is there an error, nor a wrong answer."""
+    def notes(self, data, says, found):
+        got = self.names(data)
+        self.assertEqual(got, found)
+        self.assertIn(says, self.lmc("-v", "-f", "x.pt").stderr.decode())
+
+    def test_good(self):
+        data = f32(6)[:24]
+        self.assertEqual(self.names(torch_file({"w": F}, {"0": data})), {"w": ("F32", [2, 3])})
+        self.assertEqual(self.cat("x.pt.lmc", "w"), data)
+        # views that lie side by side, and rows of what is larger
+        half = {"a": ("torch.FloatStorage", "0", 6, 0, (3,), (1,)), "b": ("torch.FloatStorage", "0", 6, 3, (3,), (1,))}
+        self.assertEqual(self.names(torch_file(half, {"0": data})), {"a": ("F32", [3]), "b": ("F32", [3])})
+        self.assertEqual(self.cat("x.pt.lmc", "b"), data[12:])
+        over = {"a": ("torch.FloatStorage", "0", 6, 0, (4,), (1,)), "b": ("torch.FloatStorage", "0", 6, 2, (4,), (1,))}
+        self.assertEqual(self.names(torch_file(over, {"0": data})), {"a@storage": ("F32", [6])})
+
+    def test_pickles(self):
+        record = {"0": f32(6)[:24]}
+        raw = {"data/0": ("BYTES", [24])}
+        for tensor in (("torch.FloatStorage", "0", 7, 0, (2, 3), (3, 1)),  # more than is there
+                       ("torch.FloatStorage", "0", 6, 1, (2, 3), (3, 1)),  # reaches beyond
+                       ("torch.FloatStorage", "0", 6, 0, (1 << 62, 1 << 62), (3, 1)), ("torch.FloatStorage", "0", 6, 0, (2, 3), (1 << 62, 1)),
+                       ("torch.FloatStorage", "0", 6, -1, (2, 3), (3, 1)), ("torch.FloatStorage", "0", 6, 0, (2, 3), (3,)),
+                       ("torch.FloatStorage", "0", 6, 0, (1,) * 33, (1,) * 33), ("torch.FloatStorage", "1", 6, 0, (2, 3), (3, 1))):
+            self.notes(torch_file({"w": tensor}, record), "is not understood", raw)
+        good = pickled({"w": F})
+        for pickle in (b"", b".", good[:-1], good[:-5] + b".", good.replace(b"Q", b"P"), b"cos\nsystem\n(X\2\0\0\0idtRq\1" + good[2:], good.replace(b"tQ", b"tb"),
+                       b"\x80\2" + b"(" * 100000 + b".", b"\x80\2" + b"]" * 5000 + b"a" * 4999 + b".", b"\x80\2r\xff\xff\xff\xff.", b"\x80\2j\0\0\0\0."):
+            got = self.names(archive({"data.pkl": pickle, "data/0": record["0"]}))
+            self.assertEqual(got, raw)
+        for dtype in ("torch.QInt8Storage", "torch.NewStorage", "os.system"):
+            self.assertEqual(self.names(torch_file({"w": (dtype, *F[1:])}, record)), {"w": ("BYTES", [24])})
+
+    def test_zips(self):
+        good, record = {"w": F}, {"0": f32(6)[:24]}
+        self.notes(archive({"data.pkl": pickled(good), "byteorder": b"big", "data/0": record["0"]}), "big-endian", {"data/0": ("BYTES", [24])})
+        self.assertEqual(self.names(torch_file(good, record, method=zipfile.ZIP_DEFLATED)), {})
+        plain = torch_file(good, record)
+        for data in (plain + b"x", b"x" + plain, plain[:-1], plain[:len(plain) // 2], plain[:-2] + b"\1\0x", plain.replace(b"PK\1\2", b"PK\1\3", 1),
+                     plain.replace(b"a/data/0", b"a/data/1", 1), plain[:4] + plain):
+            self.assertEqual(self.names(data), {})
+        self.assertEqual(self.names(plain.replace(b"a/data/0", b"a/data/1")), {"data/1": ("BYTES", [24])})
+        self.write("x/x.distcp", plain + plain)
+        self.lmc("x")
+        self.assertEqual({k[1] for k in self.tensors("x.lmc")}, {"item-1.w", "item-2.w"})
+
+    def test_many_paths(self):
+        """An object that 2^200 paths lead to is looked at once."""
+        layers = b"\x80\2]q\0"
+        for i in range(200):
+            layers += b"](" + b"h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1])
+        pickle = layers + b"0" * 200 + b"."
+        self.assertEqual(self.names(archive({"data.pkl": pickle, "data/0": bytes(24)})), {"data/0": ("BYTES", [24])})
+        self.assertEqual(self.lmc("-v", "-f", "x.pt").stderr.decode().count("\n"), 1)  # it is understood
+
+    def damaged(self, n):
+        chance = random.Random(5)
+        names = [x for x in SAMPLES.namelist() if x.endswith((".pt", ".distcp", ".metadata")) and len(sample(x)) < 40000]
+        samples = [(x, sample(x)) for x in names]
+        for k in range(n):
+            name, data = chance.choice(samples)
+            data = bytearray(data)
+            place = [i for i in range(len(data)) if data[i:i + 2] == b"PK"] or [0]
+            for _ in range(chance.randrange(1, 6)):
+                at = min(len(data) - 1, chance.choice((chance.randrange(len(data)), chance.choice(place) + chance.randrange(60), chance.randrange(1500))))
+                how = chance.randrange(5)
+                if how < 2:
+                    data[at] = chance.randrange(256)
+                elif how == 2:
+                    data[at] ^= 1 << chance.randrange(8)
+                elif how == 3:
+                    size = chance.randrange(1, 200)
+                    data[at:at + size] = chance.choice((b"", bytes(data[at:at + size]) * 2, bytes(min(size, len(data) - at)), b"\xff" * min(size, len(data) - at)))
+                else:
+                    del data[max(40, at):]
+                if len(data) < 40:
+                    break
+            suffix = ".pt" if name.endswith(".pt") else ".distcp"
+            place = "many/%d/" % (k // 50)
+            if name.endswith(".metadata"):
+                self.write("many/m%d/.metadata" % k, bytes(data))
+                self.write("many/m%d/__0_0.distcp" % k, sample(name.replace(".metadata", "__0_0.distcp"))[:chance.choice((None, 20000))])
+            else:
+                self.write(place + "%d%s" % (k, suffix), bytes(data))
+
+    def test_damaged(self):
+        self.damaged(10000 if LONG else 300)
+        self.lmc("-q", "many")
+        self.restores("many.lmc", self.snapshot("many"))
+        self.lmc("-q", "-o", "delta", "--base", "many.lmc", "many")
+        self.restores("delta", self.snapshot("many"), "--base", "many")
+
+
+class Used(Checkpoint):
+    """That what works for safetensors works here."""
+    def make(self, note, weights, master=None):
+        """A file whose pickle has so many bytes more."""
+        tensors = {"w": ("torch.FloatStorage", "0", len(weights) // 4, 0, (len(weights) // 4,), (1,))}
+        records = {"0": weights}
+        if master is not None:
+            tensors["half"] = ("torch.BFloat16Storage", "1", len(weights) // 4, 0, (len(weights) // 4,), (1,))
+            records["1"] = master
+        return archive({"data.pkl": pickled(tensors)[:-2] + b"X" + struct.pack("<I", note) + b"n" * note + b"Nu.", "byteorder": b"little",
+                        **{"data/" + k: v for k, v in records.items()}})
+
+    def test_delta_of_longer_pickle(self):
+        """The reproduction: 100 bytes more in data.pkl, and all of the delta was lost."""
+        old = f32(100000)
+        new = bytearray(old)
+        new[400:404] = bytes(4)
+        self.write("a.pt", self.make(3, old))
+        for more in (3, 5, 103):
+            self.write("b.pt", self.make(more, bytes(new)))
+            self.assertLess(self.size("--base", "a.pt", "b.pt"), 2000)
+            self.restores("size.lmc", self.read("b.pt"), "--base", "a.pt")
+        self.lmc("a.pt")
+        self.assertLess(self.size("--base", "a.pt.lmc", "b.pt"), 2000)
+        self.restores("size.lmc", self.read("b.pt"), "--base", "a.pt")
+        # the same tensors in another container are the same base
+        self.write("a.safetensors", safetensors([("w", "F32", [100000], old)]))
+        self.assertLess(self.size("--base", "a.safetensors", "b.pt"), 2000)
+        self.restores("size.lmc", self.read("b.pt"), "--base", "a.pt")
+
+    def test_twins(self):
+        master = f32(50000)
+        self.write("a.pt", self.make(3, master, rounded(master)))
+        self.write("b.pt", self.make(3, master))
+        self.assertLess(self.size("a.pt", name="a.lmc") - self.size("b.pt", name="b.lmc"), 1500)
+        self.restores("a.lmc", self.read("a.pt"))
+
+    def test_quantise(self):
+        """Moments have their roles by the names that the pickle gives them."""
+        shape, strides, n = (128, 256), (256, 1), 128 * 256
+        moments = {"w": f32(n), "exp_avg": f32(n, 2), "exp_avg_sq": b"".join(struct.pack("<f", abs(x)) for x in struct.unpack("<%df" % n, f32(n, 3)))}
+        tensors = {name: ("torch.FloatStorage", str(i), n, 0, shape, strides) for i, name in enumerate(moments)}
+        self.write("x.pt", torch_file(tensors, {str(i): v for i, v in enumerate(moments.values())}))
+        self.lmc("--quant", "*=update:0.01", "x.pt")
+        self.lmc("-t", "x.pt.lmc")
+        lossy = {t["name"]: bool(t.get("generation") or t.get("loss")) for t in self.listing("x.pt.lmc", "-v")["files"][0]["tensors"]}
+        self.assertEqual(lossy, {"w": False, "exp_avg": True, "exp_avg_sq": True})
+        self.assertEqual(self.cat("x.pt.lmc", "w"), moments["w"])
+        self.assertLess(os.path.getsize(self.path("x.pt.lmc")), len(self.read("x.pt")) * 6 // 10)
+
+    def test_diff_stats_series_apply(self):
+        for k in (0, 1):
+            self.take("torch/step-%d" % k, "step-%d" % k)
+            self.lmc("step-%d" % k)
+            self.assertIn("optimizer.state.0.exp_avg", self.lmc("-l", "step-%d.lmc" % k).stdout.decode())
+        self.assertIn("optimizer.state.0.exp_avg", self.lmc("diff", "step-0", "step-1").stdout.decode())
+        self.assertIn("F32", self.lmc("stats", "step-1.lmc").stdout.decode())
+        self.lmc("-o", "d.lmc", "--base", "step-0", "step-1")
+        self.restores("d.lmc", self.snapshot("step-1"), "--base", "step-0")
+        self.restores("d.lmc", self.snapshot("step-1"), "--base", "step-0.lmc")
+        for k in (0, 1):
+            self.lmc("series", "s", "add", "-q", "step-%d" % k)
+        self.lmc("series", "s", "restore", "-q", "step-1", "-o", "again")
+        self.assertEqual(self.snapshot("again"), self.snapshot("step-1"))
+
+    def test_resharding(self):
+        """One process, then two, and the other way round: the parts of a tensor are found in one another."""
+        self.take("dcp-1/step-0", "one")
+        self.take("dcp-2/step-0", "two")
+        self.take("dcp-2/step-1", "next")
+        # headers predict one another; "--no-twins" says that they may not
+        self.assertLess(self.size("two"), self.size("--no-twins", "two") * 2 // 3)
+        plain = self.size("--opaque", "two")
+        for base, new in (("one", "two"), ("two", "one"), ("one", "next")):
+            self.lmc("-q", "-f", "-o", "d.lmc", "--base", base, new)
+            for form in (base, base + ".lmc"):
+                if form.endswith("lmc"):
+                    self.lmc("-q", "-f", base)
+                self.restores("d.lmc", self.snapshot(new), "--base", form)
+            self.assertLess(os.path.getsize(self.path("d.lmc")), plain)
+        # the numbers are the same: of the parts nothing is left
+        blocks = lambda name: sum(t["packed_size"] for f in self.listing(name)["files"] for t in f["tensors"] if t["name"].startswith("optimizer.state.embed"))
+        self.lmc("-q", "-f", "-o", "d.lmc", "--base", "one", "two")
+        self.lmc("-q", "-f", "two")
+        self.assertLess(2 * blocks("d.lmc"), blocks("two.lmc"))
+
+    def test_foreign_decoder(self):
+        """A decoder that knows nothing of archives or pickles takes the raw file as a base, by the delta's own tables (spec 9.4)."""
+        old = f32(5000)
+        new = bytearray(old)
+        new[1000:1100] = bytes(100)
+        self.write("a.pt", self.make(3, old))
+        self.write("b.pt", self.make(3, bytes(new)))
+        self.assertLess(self.size("--base", "a.pt", "b.pt", name="d.lmc"), 3000)
+        decoder = os.path.join(ROOT, "spec", "lmc_decode.py")
+        done = subprocess.run([sys.executable, decoder, "--base", self.path("a.pt"), self.path("d.lmc"), self.path("out")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.read("out"), self.read("b.pt"))
+        # laid out otherwise it cannot be told from another file: the base as a snapshot serves every decoder
+        self.write("b.pt", self.make(203, bytes(new)))
+        self.assertLess(self.size("--base", "a.pt", "b.pt", name="d.lmc"), 3000)
+        self.lmc("-q", "a.pt")
+        for base, code in (("a.pt", 4), ("a.pt.lmc", 0)):
+            done = subprocess.run([sys.executable, decoder, "--base", self.path(base), self.path("d.lmc"), self.path("out2")], capture_output=True, text=True)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(self.read("out2"), self.read("b.pt"))
+
+
+class Real(Checkpoint):
+    """--long: checkpoints of a small model in training, each within 1 % of the size of its tensors as safetensors, alone and as a delta."""
+    def try_way(self, way):
+        python = os.environ.get("LMC_TORCH", "python3")
+        if not LONG:
+            self.skipTest("--long")
+        if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+            self.skipTest("PyTorch is not installed")
+        made = subprocess.run([python, os.path.join(HERE, "make_checkpoints.py"), "--width", "320", self.dir, way], capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr[-3000:])
+        if not os.path.isdir(self.path(way)):
+            self.skipTest("transformers is not installed")
+        sizes = {}
+        for kind, suffix in ((way, ""), (way + "-safetensors", ".safetensors")):
+            for step in range(3):
+                name, base = ("%s/step-%d%s" % (kind, k, suffix) for k in (step, step - 1))
+                sizes[suffix, step, "full"] = self.size(name)
+                self.restores("size.lmc", self.snapshot(name))
+                if step:
+                    sizes[suffix, step, "delta"] = self.size("--base", base, name)
+                    self.restores("size.lmc", self.snapshot(name), "--base", base)
+        for (suffix, step, form), size in sizes.items():
+            if suffix == "":
+                other = sizes[".safetensors", step, form]
+                print("%-8s step %d %-5s %10d, as safetensors %10d (%+.2f %%)" % (way, step, form, size, other, 100 * size / other - 100))
+        for (suffix, step, form), size in sizes.items():
+            self.assertLess(size, 1.01 * sizes[".safetensors", step, form])
+
+    def test_torch(self):
+        self.try_way("torch")
+
+    def test_trainer(self):
+        self.try_way("trainer")
+
+    def test_zero(self):
+        self.try_way("zero")
+
+    def test_megatron(self):
+        self.try_way("megatron")
+
+    def test_one_process(self):
+        self.try_way("dcp-1")
+
+    def test_two_processes(self):
+        self.try_way("dcp-2")
+
+    def test_four_processes(self):
+        self.try_way("dcp-4")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

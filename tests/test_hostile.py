@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Tests of the command with files that ask for more than they are worth (hostile.py). Usage: test_hostile.py [--long] [-v] [NAME...]; see
+test_command.py.
+
+Time is not measured but limited, in seconds of CPU: what these files cost where nothing bounds it is ten times that and more.
+SPDX-License-Identifier: MIT
+"""
+import fcntl
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import hostile
+from test_command import LMC, Case, main, safetensors
+
+LONG = "--long" in sys.argv
+if LONG: sys.argv.remove("--long")
+
+
+def limit(seconds, stack=None, files=None):
+    """What is run before the command: limits of CPU time, stack and descriptors."""
+    def set_limits():
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        if stack: resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
+        if files: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    return set_limits
+
+
+class Hostile(Case):
+    def call(self, *args, seconds=4, code=0, stack=None, files=None):
+        """(standard output, standard error) as bytes."""
+        p = subprocess.run([LMC, *args], cwd=self.dir, capture_output=True, preexec_fn=limit(seconds, stack, files), stdin=subprocess.DEVNULL)
+        if code is not None: self.assertEqual(p.returncode, code, (args, p.stderr[-500:]))
+        return p.stdout, p.stderr
+
+    def clear(self, *names):
+        for name in names:
+            subprocess.run(["rm", "-rf", self.path(name)], check=True)
+
+    def make_series(self, n):
+        entries = []
+        os.mkdir(self.path("s"))
+        for k, (data, content) in enumerate(hostile.links(n)):
+            self.write("s/c%06d.lmc" % k, data)
+            entries.append(json.dumps({"name": "c%06d" % k, "state": "kept", "time": 1, "size": 64,
+                                       "identity": hostile.identity_of_snapshot([(b"", hostile.identity_of_file(content))]).hex()}))
+        text = ('{"lmc_series": 1, "every": 1000000, "snapshots": [\n%s\n],\n' % ",\n".join(entries)).encode()
+        self.write("s/series.json", text + b'"crc32c": "%08x"}\n' % hostile.crc(text))
+        self.n, self.last = n, content
+
+
+class Time(Hostile):
+    def each_verb(self, name, code):
+        """All that read a snapshot; none but a restore to a file may do without decoding again."""
+        for args in (("-T1", "-t"), ("-T1", "-d", "-c"), ("salvage", "-q", "-o", "s"), ("verify",), ("stats",), ("diff", "none.lmc"), ("rebase", "--onto", "none", "-o", "r")):
+            said = self.call(*args, name, code=code if args[0] != "salvage" else None)[1]
+            if code: self.assertTrue(b"exceeds a limit" in said or args[0] == "salvage", said)
+            self.clear("s", "r")
+
+    def test_own_predictions_by_turns(self):
+        """Each byte is predicted by another block of 8 MiB than the one before: 10 bytes of file for 8 MiB of work."""
+        self.write("none.lmc", hostile.segments_of_one_byte(100, 1))
+        self.write("own.lmc", hostile.segments_of_one_byte(40000, 2))
+        self.each_verb("own.lmc", 0)
+        self.write("many.lmc", hostile.segments_of_one_byte(40000, 6))  # more than are kept: then there is an end
+        self.each_verb("many.lmc", 1)
+        self.call("-d", "-o", "restored", "many.lmc")  # from a file nothing is decoded again
+        self.assertEqual(os.path.getsize(self.path("restored")), 6 * hostile.LARGEST + 40000)
+
+    def test_predictions_by_turns(self):
+        for blocks, code in (2, 0), (9, 1):
+            base, delta = hostile.delta_of_one_byte(40000, blocks)
+            self.write("base.lmc", base)
+            self.write("delta.lmc", delta)
+            for args in (("-T1", "-t"), ("-d", "-c"), ("salvage", "-q", "-o", "s"), ("rebase", "--onto", "none", "-o", "r")):
+                self.call(*args, "--base", "base.lmc", "delta.lmc", code=code if args[0] != "salvage" else None)
+                self.clear("s", "r")
+
+    def test_tensors_of_a_byte_in_any_order(self):
+        self.write("a.lmc", hostile.tensors_of_one_byte(1 << 14, 8))
+        self.write("b.lmc", hostile.segments_of_one_byte(100, 1))
+        self.call("diff", "b.lmc", "a.lmc")
+        self.call("stats", "a.lmc")
+
+    def test_directories(self):
+        """4 bytes a directory: 38,020 of them."""
+        self.write("deep.lmc", hostile.deep(20, 1900))
+        said = self.call("-d", "-o", "out", "deep.lmc", code=1)[1]
+        self.assertIn(b"--max-depth", said)
+        said = self.call("-d", "--max-depth", "3000", "--max-files", "38019", "-o", "out", "deep.lmc", seconds=20, code=1)[1]
+        self.assertIn(b"--max-files", said)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["deep.lmc"])  # all of what was made is gone again
+        self.call("-d", "--max-depth", "3000", "--max-files", "38020", "-o", "out", "deep.lmc", seconds=20)
+        n = subprocess.run("find out | wc -l", shell=True, cwd=self.dir, capture_output=True, text=True).stdout
+        self.assertEqual(int(n), 38021)
+        self.clear("out")
+
+    def test_modes_of_what_is_made(self):
+        """Directories that nobody tells of have the umask's mode, others theirs, however many they are."""
+        for i in range(300):
+            self.write("t/%03d/a/f" % i, b"x")
+        os.chmod(self.path("t/007/a"), 0o500)
+        os.chmod(self.path("t/008"), 0o711)
+        self.call("-o", "t.lmc", "t")
+        self.call("-d", "-o", "out", "t.lmc")
+        for name in "007/a", "007", "008", "100/a":
+            self.assertEqual(oct(os.stat(self.path("out/" + name)).st_mode), oct(os.stat(self.path("t/" + name)).st_mode), name)
+        os.chmod(self.path("t/007/a"), 0o700), os.chmod(self.path("out/007/a"), 0o700)
+
+    def test_series(self):
+        """Listing took time by the cube of a chain, verifying by its square."""
+        self.make_series(60000 if LONG else 5000)
+        listed = json.loads(self.call("series", "s", "list", "--json", seconds=60 if LONG else 4)[0])
+        self.assertEqual([e["depth"] for e in listed["snapshots"]], list(range(self.n + 1)))
+        self.call("series", "s", "verify", seconds=200 if LONG else 15)
+
+
+class Chains(Hostile):
+    def test_stack_and_descriptors(self):
+        """A chain takes neither: it is walked, and beyond 64 links restored on the way."""
+        self.make_series(100000 if LONG else 3000)
+        self.call("series", "s", "restore", "c%06d" % self.n, "-o", "out", stack=256 << 10, files=None if LONG else 4096, seconds=400 if LONG else 20)
+        self.assertEqual(self.read("out"), self.last)
+
+    def test_links_of_files_are_shared(self):
+        """Two deltas of one chain, of which one is far above the other: the lower one's links stay open for it."""
+        for k, (data, _) in enumerate(hostile.links(200)):
+            self.write("c%d.lmc" % k, data)
+        bases = [a for k in range(200) for a in ("--base", "c%d.lmc" % k)]
+        for a, b in (60, 200), (200, 60), (130, 131):
+            self.assertIn(b"1 changed", self.call("diff", *bases, "c%d.lmc" % a, "c%d.lmc" % b)[0])
+
+    def test_broken_chain(self):
+        """The message about what stands on it goes through all of it, too."""
+        for k, (data, _) in enumerate(hostile.links(2000)):
+            self.write("c%04d.lmc" % k, data if k else data[:200] + bytes([data[200] ^ 1]) + data[201:])
+        said = self.call("verify", *("c%04d.lmc" % k for k in range(2001)), stack=256 << 10, code=3)[1]
+        self.assertEqual(said.count(b"was not verified"), 2000)
+
+
+class Descriptors(Hostile):
+    def test_deep_tree(self):
+        """No descriptor for each level: to make it, to finish it, and to remove it when something is wrong."""
+        self.write("deep.lmc", hostile.deep(1, 1500))
+        args = ("-d", "--max-depth", "2000", "-o", "out", "deep.lmc")
+        self.call(*args, files=24)
+        self.clear("out")
+        broken = bytearray(self.read("deep.lmc"))
+        broken[-20] ^= 1
+        self.write("deep.lmc", bytes(broken))
+        self.call(*args, files=24, code=3)
+        self.assertEqual(os.listdir(self.dir), ["deep.lmc"])
+
+
+class Terminal(Hostile):
+    def check(self, said):
+        for line in said.split(b"\n"):
+            text = line.decode("utf-8")  # or it is an error
+            for c in text:
+                self.assertTrue(c.isprintable(), (ascii(c), line))
+
+    def test_names(self):
+        """C1 controls, directions, joiners, ends of lines and what is no UTF-8 are escaped in every table and message."""
+        self.write("n.lmc", hostile.names())
+        self.write("o.lmc", hostile.segments_of_one_byte(100, 1))
+        self.call("-d", "-o", "out", "n.lmc")
+        for args in (("-l",), ("-l", "-v"), ("dump", "-v"), ("stats",), ("cat",), ("diff", "o.lmc"), ("salvage", "-f", "-o", "s"), ("verify", "-v")):
+            out, said = self.call(*args, "n.lmc", code=None)
+            self.check(out)
+            self.check(said)
+            if args[0] == "-l":
+                for text in (rb"\u{009B}31m", rb"\x9B2J", rb"\u{202E}", rb"\u{2028}", rb"\xC0\xAF", rb"\xED\xA0\x80", rb"\x1B[31m", rb"\x0D", rb"\u{E0001}"):
+                    self.assertIn(text, out)
+            self.clear("s")
+
+    def test_messages(self):
+        for control in hostile.CONTROLS:
+            name = b"x" + control.replace(b"/", b"") + b"y"
+            for args in (("-t",), ("-d",), ("cat",), ("series",), ("--name",), ("verify",), ("--dtype",)):
+                out, said = self.call(*args, name, code=None)
+                self.check(out)
+                self.check(said)
+
+    def test_series(self):
+        name = "a\u202eb\u009bc"
+        self.write("a.bin", b"x" * 1000)
+        self.call("series", "s", "add", "--name", name, "a.bin")
+        for args in (("list",), ("prune", "--dry-run", name), ("prune", "-v", name)):
+            for said in self.call("series", "s", *args): self.check(said)
+
+    def test_readable_names_stay(self):
+        name = "h\u00e9llo-\u6a21\u578b-\U0001F600-\u05e9"
+        self.write(name, b"x")
+        self.call(name)
+        self.assertIn(name.encode(), self.call("-l", name + ".lmc")[0])
+
+
+class Inputs(Hostile):
+    def test_rm_with_an_input_that_is_missing(self):
+        """Nothing is removed then, and nothing compressed."""
+        self.write("x", b"x" * 100)
+        self.call("-T1", "./not", "./there", "--rm", "x", code=1)
+        self.assertEqual(self.read("x"), b"x" * 100)
+        self.assertEqual(os.listdir(self.dir), ["x"])
+        self.call("--rm", "x")
+        self.assertEqual(os.listdir(self.dir), ["x.lmc"])
+
+
+class Races(Hostile):
+    def test_target_of_apply_becomes_a_link(self):
+        """Between the check of a file and its opening, whoever may write to the target puts a link there: what that leads to stays."""
+        old, new = safetensors([("w", "F32", [50000], bytes(200000))]), safetensors([("w", "F32", [50000], b"\1" * 200000)])
+        self.write("old/f", old)
+        self.write("new/f", new)
+        self.call("--base", "old", "-o", "d.lmc", "new")
+        self.write("victim", old)
+        target, aside, link = self.path("t/f"), self.path("t.f"), self.path("t.link")
+        os.mkdir(self.path("t"))
+        os.symlink(self.path("victim"), link)
+        ended = threading.Event()
+
+        def exchange():
+            while not ended.is_set():
+                try:
+                    os.rename(target, aside), os.rename(link, target)
+                    os.rename(target, link), os.rename(aside, target)
+                except OSError:
+                    pass
+        for _ in range(400 if LONG else 60):
+            for name in target, aside:
+                if os.path.lexists(name): os.unlink(name)
+            if not os.path.lexists(link): os.symlink(self.path("victim"), link)
+            self.write("t/f", old)
+            ended.clear()
+            thread = threading.Thread(target=exchange)
+            thread.start()
+            self.call("apply", "--trust-base", "d.lmc", "t", code=None)
+            ended.set()
+            thread.join()
+            self.assertEqual(self.read("victim"), old)
+            for name in os.listdir(self.dir):
+                if name.startswith(".") or "lmc-apply" in name: os.unlink(self.path(name))
+
+    def test_lock_of_a_series_has_another_name(self):
+        """Reading a source that is a hard link to the lock, and closing it, must not unlock the series."""
+        self.write("a.bin", b"x" * 1000)
+        self.call("series", "s", "add", "a.bin")
+        os.mkdir(self.path("src"))
+        os.link(self.path("s/.lock"), self.path("src/lock"))
+        self.write("src/big", os.urandom(40 << 20))
+        p = subprocess.Popen([LMC, "series", "s", "add", "-T1", "src"], cwd=self.dir, stderr=subprocess.DEVNULL)
+        seen = False
+        with open(self.path("s/.lock"), "r+b") as lock:
+            while p.poll() is None:
+                ask = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0)
+                is_free = struct.unpack("hhqqi4x", fcntl.fcntl(lock, fcntl.F_GETLK, ask))[0] == fcntl.F_UNLCK
+                listed = b'"adding"' in self.read("s/series.json")
+                if listed and p.poll() is None and b'"adding"' in self.read("s/series.json"):
+                    seen = True
+                    self.assertFalse(is_free, "unlocked while it is at work")
+                time.sleep(0.002)
+        self.assertEqual(p.returncode, 0)
+        self.assertTrue(seen)
+
+    def test_lock_of_a_series_is_a_link(self):
+        self.write("a.bin", b"x" * 1000)
+        self.call("series", "s", "add", "a.bin")
+        os.unlink(self.path("s/.lock"))
+        os.symlink(self.path("elsewhere"), self.path("s/.lock"))
+        self.write("b.bin", b"y" * 1000)
+        self.assertIn(b"cannot lock it", self.call("series", "s", "add", "b.bin", code=1)[1])
+        self.assertFalse(os.path.exists(self.path("elsewhere")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,684 @@
+#!/usr/bin/env python3
+"""What a new user tried and what surprised him: each finding with what happens now. And what the command does about links, chains
+that are found by themselves, and parts of snapshots.
+
+Usage: test_trial.py [--brief] [-v] [NAME...]      as tests/test_command.py, whose data and helpers it uses
+SPDX-License-Identifier: MIT
+"""
+import io
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+
+import test_command
+from test_command import LMC, ROOT, Case, bf16, f32, main, moved, safetensors
+
+WORDS = ("cat", "diff", "stats", "fold", "rebase", "verify", "apply", "salvage", "dump", "series")
+
+
+def metadata_replaced(data, key, value):
+    """A snapshot whose metadata has another value of that key: hand made, with the checksums that belong to it."""
+    def crc32c(b):
+        crc = 0xFFFFFFFF
+        for byte in b:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        return crc ^ 0xFFFFFFFF
+    index, size, total = struct.unpack("<QQQ", data[-40:-16])
+    body = data[index + 24:index + size]
+    at = body.index(key) - 8
+    key_size, value_size = struct.unpack("<II", body[at:at + 8])
+    assert key_size == len(key)
+    body = body[:at] + struct.pack("<II", key_size, len(value)) + key + value + body[at + 8 + key_size + value_size:]
+    head = b"INDX" + struct.pack("<IQ", 0, len(body))
+    head += struct.pack("<II", crc32c(head), crc32c(body))
+    trailer = struct.pack("<QQQBBH", index, 24 + len(body), index + 24 + len(body) + 40, 1, 0, 0)
+    return data[:index] + head + body + trailer + struct.pack("<I", crc32c(trailer)) + b"\x82LMC\r\n\x1a\n"
+
+
+class Arguments(Case):
+    def test_a_verb_is_a_verb_wherever_it_stands(self):
+        """Finding 3: 'lmc --rm -f diff live x.lmc' compressed and removed both."""
+        self.write("live", b"one" * 1000)
+        self.write("next", b"two" * 1000)
+        self.lmc("next", "--base", "live", says="nothing of it was found")
+        for args in (("-f", "-q", "apply"), ("--rm", "-f", "diff", "live", "next.lmc"), ("-T", "2", "-v", "series"), ("-o", "x", "fold")):
+            topic = {"fold": "chains"}.get(*[[a, a] for a in args if a in WORDS][0])
+            self.refuses(None, *args, code=2, says="See 'lmc help %s'" % topic)
+        self.assertEqual(json.loads(self.lmc("--json", "diff", "live", "next").stdout)["size"], 3000)  # finding 32
+        self.assertEqual(self.lmc("-q", "-f", "dump", "next.lmc").stdout, self.lmc("dump", "next.lmc").stdout)
+        for args in (("live", "apply"), ("live", "next", "cat")):  # behind a file
+            self.refuses(None, *args, code=2, says="is a command: it comes before the files")
+        self.write("cat", b"a file")
+        self.lmc("live", "cat")
+        self.assertTrue(os.path.exists(self.path("cat.lmc")))
+
+    def test_words_for_modes(self):
+        """Finding 25: they were files that could not be opened, and what came behind them was compressed."""
+        self.write("a", b"hello")
+        self.lmc("compress", "a")
+        for word in ("list", "ls", "info"):
+            self.assertEqual(self.lmc(word, "a.lmc").stdout, self.lmc("-l", "a.lmc").stdout)
+        self.lmc("test", "a.lmc")
+        for word in ("decompress", "restore", "extract"):
+            self.lmc("-f", word, "-o", "b", "a.lmc")
+            self.assertEqual(self.read("b"), b"hello")
+        self.assertEqual(self.lmc("version").stdout, self.lmc("--version").stdout)
+        for args, says in ((("compres", "a"), "did you mean 'compress'"), (("verifi", "a.lmc"), "did you mean 'verify'"),
+                           (("cta", "a.lmc"), "did you mean 'cat'"), (("nonsense", "a"), "is neither a command nor a file")):
+            self.refuses(None, *args, code=2, says=says)
+        self.write("test", b"a file")
+        self.refuses("test", code=2, says="for the file write ./test")
+        self.lmc("./test")
+        self.lmc("test", "a.lmc", "test.lmc")
+
+    def test_two_modes(self):
+        """Finding 32: the last one was taken."""
+        self.write("a", b"hello")
+        self.lmc("a")
+        for args in (("-l", "-d", "a.lmc"), ("-dl", "a.lmc"), ("-t", "--list", "a.lmc"), ("list", "-d", "a.lmc"), ("-z", "test", "a.lmc")):
+            self.refuses(None, *args, code=2, says="exclude each other")
+        self.lmc("-d", "-d", "-f", "a.lmc")
+
+    def test_help(self):
+        """Findings 24, 31: the page of the verb, and all pages within 80 columns."""
+        for word in WORDS:
+            self.assertEqual(self.lmc(word, "--help").stdout, self.lmc("help", word).stdout)
+            self.assertIn(b"lmc " + word.encode(), self.lmc("-v", word, "-h").stdout)
+        self.assertEqual(self.lmc("series", "s", "add", "--help").stdout, self.lmc("help", "series").stdout)
+        with open(os.path.join(ROOT, "cli", "help.c"), encoding="utf-8") as f:
+            topics = re.findall(r'^    \{"(\w+)",', f.read(), re.M)
+        self.assertGreater(len(topics), 12)
+        for topic in [""] + topics:
+            for line in self.lmc("help", *([topic] if topic else [])).stdout.decode().splitlines():
+                self.assertLessEqual(len(line), 80, line)
+        overview = self.lmc("help").stdout.decode()
+        for word in WORDS:
+            self.assertIn(word, overview)
+
+    def test_names_of_dtypes(self):
+        """Finding 30."""
+        self.write("a", bf16(1000))
+        for names, dtype in ((("BF16", "bf16", "bfloat16", "torch.bfloat16"), "BF16"), (("f32", "float32", "torch.float", "np.float32"), "F32"),
+                             (("int8", "I8"), "I8"), (("half", "float16"), "F16"), (("float8_e4m3fn",), "F8_E4M3")):
+            for name in names:
+                self.lmc("-f", "--dtype", name, "a")
+                self.assertEqual(self.listing("a.lmc")["files"][0]["tensors"][0]["dtype"], dtype)
+        self.refuses("--dtype", "bf17", "a", code=2, says="--dtype wants")
+
+
+class Outputs(Case):
+    run_in_terminal = test_command.Terminals.run_in_terminal
+
+    def test_summary(self):
+        """Finding 26: on a terminal nothing was shown after success."""
+        self.write("a", b"hello" * 1000)
+        code, shown = self.run_in_terminal(["a"], ("stderr",))
+        self.assertRegex(shown, r"^lmc: a: 5000 -> \d+ bytes \([\d.]+ %\), \d+ MB/s\r\n$")
+        self.assertRegex(self.run_in_terminal(["-t", "a.lmc"], ("stderr",))[1], r"a.lmc: ok, 1 file, 5000 bytes")
+        self.assertRegex(self.run_in_terminal(["-d", "-f", "a.lmc"], ("stderr",))[1], r"a.lmc: \d+ -> 5000 bytes")
+        self.assertEqual(self.run_in_terminal(["-q", "-d", "-f", "a.lmc"], ("stderr",)), (0, ""))
+        self.write("none", b"")
+        self.assertNotIn("%", self.run_in_terminal(["none"], ("stderr",))[1])  # finding 35
+
+    def test_closed_pipe(self):
+        """Finding 27."""
+        self.write("a", b"hello")
+        self.lmc("a")
+        for args in (["-l"] + ["a.lmc"] * 3000, ["dump", "-v", "a.lmc"]):
+            p = subprocess.Popen([LMC] + args, cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            p.stdout.close()
+            self.assertEqual((p.stderr.read(), p.wait()), (b"", 1))
+            p.stderr.close()
+
+    def test_not_a_regular_file(self):
+        """Finding 6: /dev/null.lmc, and waiting for a FIFO."""
+        os.mkfifo(self.path("fifo"))
+        for name in ("fifo", "/dev/null", "/dev/zero"):
+            self.refuses(name, code=1, says="is no regular file, and is skipped")
+        self.write("a", b"hello")
+        self.lmc("/dev/null", "a", code=1, says="skipped")
+        self.assertEqual(sorted(self.tree()), ["a", "a.lmc", "fifo"])
+        self.assertGreater(len(self.lmc("-c", "/dev/null").stdout), 300)
+        self.lmc("-o", "null.lmc", "/dev/null")
+
+    def test_through_a_link(self):
+        """Finding 34: the link was replaced by a file."""
+        self.write("a", b"hello")
+        self.write("deep/real.lmc", b"old")
+        os.symlink("deep/real.lmc", self.path("l.lmc"))
+        os.symlink("deep/new.lmc", self.path("m.lmc"))
+        self.refuses("-o", "l.lmc", "a", code=1, says="exists already")
+        for link, real in (("l.lmc", "deep/real.lmc"), ("m.lmc", "deep/new.lmc")):
+            self.lmc("-f", "-o", link, "a")
+            self.assertTrue(os.path.islink(self.path(link)))
+            self.lmc("-t", real)
+        os.symlink("x", self.path("x"))
+        self.refuses("-f", "-o", "x", "a", code=1, says="leads in a circle")
+
+    def test_quantising_nothing(self):
+        """Finding 5: with -q there was no message at all."""
+        self.write("a.bin", f32(100000))
+        for args in ((), ("-q",)):
+            self.lmc("-f", *args, "--quant", "*=update:0.01", "a.bin", says="no tensor was quantised")
+
+    def test_series(self):
+        """Findings 4 and 35: naming all of a series and gc removed everything, and said nothing."""
+        weights = bf16(3000)
+        for k in range(2):
+            self.write("s%d.safetensors" % k, safetensors([("w", "BF16", [3000], moved(weights, 2, 0.1 * k))]))
+            self.lmc("series", "S", "add", "s%d.safetensors" % k)
+            self.assertIn(b"%d snapshot%s, " % (k + 1, b"s" if k else b""), self.lmc("series", "S", "list").stdout)
+        self.refuses("series", "S", "prune", "s0", "s1", code=1, says="these are all of its snapshots")
+        self.assertRegex(self.lmc("series", "S", "prune", "s0", says="").stderr.decode(), r"S: 1 snapshot, \d+ bytes, forgotten")
+        self.assertRegex(self.lmc("series", "S", "gc", says="").stderr.decode(), r"S: 1 snapshot removed, \d+ bytes freed")
+        self.lmc("series", "S", "prune", "-f", "s1", says="forgotten")
+
+    def test_bases_that_are_not_needed(self):
+        """Findings 1, 2 and 7: a base that is of no use was not told; --rm removed the source all the same."""
+        weights = bf16(40000)
+        self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
+        self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
+        self.write("c.st", safetensors([("other", "BF16", [40000], bf16(40000, 2))]))
+        self.lmc("--base", "a.st", "--base", "c.st", "b.st", says="not needed of the bases: c.st")
+        self.refuses("--rm", "--base", "a.st", "-o", "b.st.lmc", "c.st", code=1)
+        self.lmc("--base", "a.st", "c.st", says="nothing of it was found in the base a.st")
+        os.unlink(self.path("c.st.lmc"))
+        self.lmc("--rm", "--base", "a.st", "c.st", code=1, says="is not removed: nothing of it was found in the base a.st")
+        self.assertTrue(os.path.exists(self.path("c.st")))
+        self.lmc("-v", "-f", "--base", "a.st", "b.st", says=" blocks are coded against a.st")
+        self.lmc("--rm", "-f", "--base", "a.st", "b.st")
+        self.assertFalse(os.path.exists(self.path("b.st")))
+
+
+class Damage(Case):
+    def test_what_is_damaged(self):
+        """Findings 28, 29: file and tensor are named, and what helps; bytes after the end are counted, by all alike."""
+        names = ["w%d" % i for i in range(5)]
+        self.write("d/a.safetensors", safetensors([(n, "BF16", [100000], bf16(100000, i)) for i, n in enumerate(names)]))
+        self.write("d/config.json", b"{}")
+        self.lmc("d")
+        data = self.read("d.lmc")
+        at = len(data) * 6 // 10
+        self.write("flip.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+        for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc")):
+            text = self.refuses(None, *args, code=3).stderr.decode()
+            self.assertIn("'lmc salvage' recovers what is intact", text)
+            tensor = re.search(r"\(in 'a.safetensors', in the tensor '(w\d)', from byte \d+ on\)", text)[1]
+            self.lmc("cat", "flip.lmc", tensor, code=3, says="in the tensor '%s'" % tensor)
+        lost = json.loads(self.lmc("salvage", "--json", "flip.lmc", code=3).stdout)
+        self.assertIn(tensor, [t["name"] for f in lost["files"] for t in f["tensors"] if t["state"] != "intact"])
+        self.write("long.lmc", data + b"xyz")
+        for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("cat", "-o", "out")):
+            self.refuses(None, *args, "long.lmc", *(["w1"] if args[0] == "cat" else []), code=3,
+                         says="3 bytes follow the end of the snapshot, which is at %d: cut them off" % len(data))
+        self.write("text.lmc", data.replace(b"\r\n", b"\n"))
+        for args in (("-t",), ("-l",)):
+            self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
+        self.write("version.lmc", data[:8] + b"\3" + data[9:])  # no newer version: its checksum says otherwise
+        self.lmc("-t", "version.lmc", code=3, says="of the header")
+        self.lmc("dump", "version.lmc", code=3, says="but was, as Header_CRC tells")
+        self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
+        self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")
+
+
+class Chains(Case):
+    """Finding 12: every link had a --base of its own, and what was missing was told one by one."""
+    def setUp(self):
+        super().setUp()
+        weights = bf16(40000)
+        self.data = [safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01 * k, k))]) for k in range(5)]
+        for k, d in enumerate(self.data):
+            self.write("%d.st" % k, d)
+            os.makedirs(self.path("s"), exist_ok=True)
+            self.lmc("%d.st" % k, "-o", "s/%d.lmc" % k, *(["--base", "s/%d.lmc" % (k - 1)] if k else []))
+
+    def away(self, name, to):
+        os.makedirs(self.path(to), exist_ok=True)
+        os.rename(self.path(name), self.path(os.path.join(to, os.path.basename(name))))
+
+    def test_found_beside_and_elsewhere(self):
+        self.restores("s/4.lmc", self.data[4])
+        self.lmc("cat", "s/4.lmc", "w[3]")
+        self.assertIn(b"  chain    s/3.lmc <- s/2.lmc <- s/1.lmc <- s/0.lmc\n", self.lmc("-l", "s/4.lmc").stdout)
+        self.lmc("verify", "s/4.lmc")
+        for k, to in ((0, "x"), (1, "x"), (2, "y/z")):
+            self.away("s/%d.lmc" % k, to)
+        self.refuses("-d", "-o", "out", "s/4.lmc", code=4, says="s/3.lmc: needs the base ")
+        identity = self.listing("y/z/2.lmc")["identity"][:16]
+        self.assertIn("s/3.lmc <- %s is not beside it\n" % identity, self.lmc("-l", "s/4.lmc").stdout.decode())
+        for args in (("--search", "x", "--search", "y/z"), ("--base", "x", "--base", "y/z"), ("--base", "x/0.lmc", "--base", "x/1.lmc", "--search=y/z")):
+            self.restores("s/4.lmc", self.data[4], *args)
+            self.lmc("verify", "s/4.lmc", *args)
+            self.lmc("rebase", "-f", "--onto", "none", *args, "s/4.lmc", "-o", "whole.lmc")
+        self.refuses("-t", "s/4.lmc", "--search", "nowhere", code=2, says="--search wants a directory")
+        self.refuses("-t", "s/4.lmc", "--search", "x", "--search", "y/z", "--no-search", code=4)
+        self.lmc("-d", "--base", "s", "--base", "x", "--base", "y/z", "-o", "s/out", "s/4.lmc")  # a place to look is no base
+        self.assertEqual(self.read("s/out"), self.data[4])
+
+    def test_all_that_is_missing(self):
+        for k in (0, 2):
+            self.away("s/%d.lmc" % k, "x")
+        text = self.refuses("-t", "s/4.lmc", "--base", "s/3.lmc", "--base", "s/1.lmc", code=4).stderr.decode()
+        for k, who in ((2, "s/3.lmc"), (0, "s/1.lmc")):
+            self.assertIn("%s: needs the base %s" % (who, self.listing("x/%d.lmc" % k)["identity"][:16]), text)
+        self.assertIn("s/1.lmc is %s" % self.listing("s/1.lmc")["identity"][:16], text)  # what was found instead
+
+    def test_a_file_beside_it(self):
+        """What the delta names as its base, if that is no snapshot; it is known by its content, not by the name."""
+        self.lmc("--base", "0.st", "1.st")
+        self.restores("1.st.lmc", self.data[1])
+        self.write("0.st", self.data[2])
+        self.refuses("-t", "1.st.lmc", code=4, says="needs the base")
+        self.write("sub/1.st.lmc", self.read("1.st.lmc"))
+        self.refuses("-t", "sub/1.st.lmc", code=4)
+
+    def test_what_was_found_is_not_overwritten(self):
+        os.symlink("s/3.lmc", self.path("link"))
+        before = self.read("s/3.lmc")
+        self.lmc("cat", "-f", "-o", "s/3.lmc", "s/4.lmc", "w", code=1, says="would be changed")
+        self.lmc("cat", "-f", "-o", "link", "s/4.lmc", "w", code=1, says="would be changed")
+        self.assertEqual(self.read("s/3.lmc"), before)
+
+    def test_compressing_against_a_directory_of_snapshots(self):
+        self.refuses("4.st", "-o", "x.lmc", "--base", "s", code=2, says="is a directory of snapshots; name the one")
+
+    def test_damaged_and_foreign_files_beside_it(self):
+        data = bytearray(self.read("s/0.lmc"))
+        self.write("s/a.lmc", b"")
+        self.write("s/b.lmc", b"\x83LMC" * 100)
+        self.write("s/c.lmc", data[:-1])
+        os.mkdir(self.path("s/d.lmc"))
+        os.mkfifo(self.path("s/e.lmc"))
+        self.restores("s/4.lmc", self.data[4])
+
+
+class Links(Case):
+    """Finding 8: a Hugging Face cache restored as real files, and one link to a directory refused the whole snapshot."""
+    def setUp(self):
+        super().setUp()
+        self.write("hub/m/blobs/1", safetensors([("w", "BF16", [3000], bf16(3000))]))
+        self.write("hub/m/blobs/2", b"{}")
+        os.makedirs(self.path("hub/m/snapshots/a/sub"))
+        for target, link in (("../../blobs/1", "snapshots/a/model.safetensors"), ("../../../blobs/2", "snapshots/a/sub/config.json"),
+                             ("snapshots/a", "latest"), ("nowhere", "dangling"), ("loop", "loop"), ("..", "up"), ("caf\u00e9 \u4e16", "odd name"),
+                             ("/absolute", "absolute")):
+            os.symlink(target, self.path("hub/m/" + link))
+        os.symlink(b"\xff\xfe", os.path.join(os.fsencode(self.path("hub")), b"bytes \xff"))
+        self.write("outside", b"outside")
+
+    def same(self, a, b):
+        subprocess.run(["diff", "-r", "--no-dereference", self.path(a), self.path(b)], check=True)
+
+    def test_round_trip(self):
+        os.link(self.path("hub/m/blobs/1"), self.path("hub/m/blobs/3"))
+        self.lmc("hub")
+        listing = self.listing("hub.lmc")
+        self.assertEqual(sorted(f["path"] for f in listing["files"] if f["kind"] == "file"), ["m/blobs/1", "m/blobs/2", "m/blobs/3"])
+        self.assertEqual(sum(l["type"] == "symbolic" for l in listing["links"]), 9)
+        self.assertIn(b"m/latest -> snapshots/a\n", self.lmc("-l", "hub.lmc").stdout)
+        self.lmc("-t", "hub.lmc")
+        self.lmc("-d", "-o", "out", "hub.lmc")
+        self.same("hub", "out")
+        self.assertEqual(os.stat(self.path("out/m/blobs/1")).st_ino, os.stat(self.path("out/m/blobs/3")).st_ino)
+        self.assertLess(os.path.getsize(self.path("hub.lmc")), 9000)  # what both names have is stored once
+        self.lmc("-d", "-f", "-o", "out", "hub.lmc")  # in the place of what is the same
+        self.lmc("-d", "-o", "piped", stdin=self.read("hub.lmc"))
+        self.same("hub", "piped")
+        os.mkdir(self.path("tar"))
+        subprocess.run(["tar", "-x", "-C", self.path("tar")], input=self.lmc("-dc", "hub.lmc").stdout, check=True)
+        self.same("hub", "tar")
+        self.lmc("rebase", "--onto", "none", "hub.lmc", "-o", "again.lmc")
+        self.assertEqual(self.listing("again.lmc")["links"], listing["links"])
+        self.lmc("--rm", "-f", "hub")
+        self.assertFalse(os.path.lexists(self.path("hub")))
+
+    def test_only_links(self):
+        os.mkdir(self.path("only"))
+        os.symlink("x", self.path("only/x"))
+        self.lmc("only")
+        self.lmc("-d", "-o", "out", "only.lmc")
+        self.same("only", "out")
+
+    def test_what_lies_outside(self):
+        """A snapshot holds the data of what it is made of: links to files elsewhere are stored as these."""
+        os.symlink("../outside", self.path("hub/file"))
+        os.mkdir(self.path("elsewhere"))
+        self.write("elsewhere/x", b"x")
+        os.symlink("../elsewhere", self.path("hub/tree"))
+        self.lmc("hub", says="1 link to directories outside of it")
+        self.lmc("-d", "-o", "out", "hub.lmc")
+        self.assertFalse(os.path.islink(self.path("out/file")))
+        self.assertEqual(self.read("out/file"), b"outside")
+        self.assertEqual(os.readlink(self.path("out/tree")), "../elsewhere")
+        self.lmc("-f", "--no-dereference", "hub")
+        self.lmc("-d", "-o", "kept", "hub.lmc")
+        self.same("hub", "kept")
+        self.lmc("hub/m/snapshots/a", "-o", "a.lmc")  # as huggingface_hub gives it
+        self.lmc("-d", "-o", "a", "a.lmc")
+        self.assertEqual(self.read("a/model.safetensors"), self.read("hub/m/blobs/1"))
+
+    def test_dereference(self):
+        for name in ("loop", "up", "dangling", "odd name", "absolute"):
+            self.refuses("--dereference", "-o", "x.lmc", "hub", code=1)
+            os.unlink(self.path("hub/m/" + name))
+        os.unlink(os.path.join(os.fsencode(self.path("hub")), b"bytes \xff"))
+        self.lmc("--dereference", "hub")
+        self.assertEqual(self.listing("hub.lmc")["links"], [])
+        self.lmc("-d", "-o", "out", "hub.lmc")
+        self.assertEqual(self.read("out/m/latest/sub/config.json"), b"{}")
+        self.lmc("-t", "--base", "hub", "hub.lmc")
+        self.lmc("-f", "--base", "hub", "-o", "d.lmc", "out")
+        self.lmc("-t", "--base", "hub", "d.lmc", code=0)
+
+    def test_deltas_and_apply(self):
+        self.lmc("hub")
+        shutil.copytree(self.path("hub"), self.path("next"), symlinks=True)
+        os.unlink(self.path("next/m/latest"))
+        os.symlink("snapshots", self.path("next/m/latest"))
+        os.unlink(self.path("next/m/dangling"))
+        os.symlink("new", self.path("next/m/new"))
+        self.write("next/m/blobs/1", safetensors([("w", "BF16", [3000], moved(bf16(3000), 2, 0.2))]))
+        for base in ("hub", "hub.lmc"):
+            self.lmc("-f", "--base", base, "next")
+            self.lmc("-d", "--base", base, "-f", "-o", "out", "next.lmc")
+            self.same("next", "out")
+        self.lmc("apply", "next.lmc", "hub")
+        self.same("next", "hub")
+        os.unlink(self.path("next/m/new"))  # nothing but a link
+        self.lmc("-f", "--base", "hub", "next")
+        self.lmc("apply", "next.lmc", "hub", says="already")
+        self.same("next", "hub")
+
+    def test_hostile_links(self):
+        """No file is written through a link, and no link is made through another one."""
+        os.mkdir(self.path("d"))
+        self.write("d/dir/file", b"x")
+        os.symlink("target-that-is-long-enough", self.path("d/link"))
+        os.mkdir(self.path("outer"))
+        self.lmc("d")
+        data = self.read("d.lmc")
+
+        def links(*entries):
+            return metadata_replaced(data, b"lmc.links", b"".join(t + p + b"\0" + q + b"\0" for t, p, q in entries))
+        self.write("good.lmc", links((b"s", b"a", b"b")))
+        self.lmc("-d", "-o", "good", "good.lmc")
+        self.assertEqual(os.readlink(self.path("good/a")), "b")
+        for entries in ([(b"s", b"a", b"../outer"), (b"s", b"a/b", b"x")], [(b"s", b"dir/file", b"x")], [(b"s", b"dir/file/b", b"x")],
+                        [(b"s", b"dir", b"../outer")], [(b"h", b"dir/file", b"missing")], [(b"h", b"no", b"dir/file")],
+                        [(b"s", b"../outer/b", b"x")], [(b"s", b"/tmp/b", b"x")], [(b"s", b"dir//b", b"x")], [(b"s", b"./b", b"x")],
+                        [(b"s", b"b", b"x"), (b"s", b"a", b"x")], [(b"s", b"a", b"x"), (b"s", b"a", b"x")], [(b"q", b"a", b"x")], [(b"s", b"a", b"")],
+                        [(b"s", b"a\\b", b"x")]):
+            self.write("bad.lmc", links(*entries))
+            p = subprocess.run([LMC, "-d", "-o", "out", "bad.lmc"], cwd=self.dir, capture_output=True)
+            self.assertIn(p.returncode, (1, 3), entries)
+            self.assertFalse(os.path.lexists(self.path("out")))
+            self.assertEqual(os.listdir(self.path("outer")), [])
+        for value in (b"s", b"sa", b"sa\0", b"sa\0b", b"\0\0\0"):
+            self.write("bad.lmc", metadata_replaced(data, b"lmc.links", value))
+            self.refuses("-d", "-o", "out", "bad.lmc", code=3, says="list of links that breaks the rules")
+            self.refuses("-t", "bad.lmc", code=3)
+
+    def test_salvage(self):
+        self.lmc("hub")
+        self.lmc("salvage", "-q", "hub.lmc", "-o", "saved")
+        self.same("hub", "saved/whole")
+
+
+class Parts(Case):
+    """Finding 13: no single file came out of a snapshot of a directory."""
+    def setUp(self):
+        super().setUp()
+        self.w = bf16(60000)
+        self.write("hf/config.json", b'{"a": 1}')
+        self.write("hf/model.safetensors", safetensors([("w", "BF16", [60, 1000], self.w), ("b", "F16", [4], b"\x00\x3c\x00\xc0\x01\x00\x00\x7c"),
+                                                        ("i", "I32", [2], b"abcdefgh"), ("e", "F8_E5M2", [4], b"\x3c\xbc\x01\x7c")]))
+        self.write("hf/sub/deep/x.txt", b"x")
+        self.write("hf/sub/y.txt", b"y", 0o640)
+        self.lmc("hf")
+
+    def test_files(self):
+        shutil.move(self.path("hf"), self.path("whole"))
+        self.lmc("-d", "hf.lmc", "config.json")
+        self.assertEqual(self.tree("hf"), ["config.json"])
+        self.refuses("-d", "hf.lmc", "config.json", code=1, says="exists already; use -f")
+        self.lmc("-d", "-f", "hf.lmc", "sub", "*.safetensors")
+        self.assertEqual(self.snapshot("hf"), self.snapshot("whole"))
+        self.assertEqual(os.stat(self.path("hf/sub/y.txt")).st_mode & 0o777, 0o640)
+        self.lmc("-d", "-o", "out", "hf.lmc", "*.txt")
+        self.assertEqual(self.tree("out"), ["sub", "sub/deep", "sub/deep/x.txt", "sub/y.txt"])
+        self.assertEqual(self.lmc("-dc", "hf.lmc", "sub/y.txt", "config.json").stdout, b'{"a": 1}y')
+        self.assertEqual(self.lmc("cat", "--file", "config.json", "hf.lmc").stdout, b'{"a": 1}')
+        self.assertEqual(self.lmc("cat", "--file", "model.safetensors", "hf.lmc").stdout, self.read("whole/model.safetensors"))
+        for args, code, says in ((("missing",), 1, "has no file 'missing'"), (("config.json", "b.lmc"), 2, "name one snapshot"), (("--rm", "config.json"), 2, "--rm and -r"),
+                                 (("-o", "o", "nothing*"), 1, "has no file 'nothing*'")):
+            self.refuses("-d", "hf.lmc", *args, code=code, says=says)
+        self.lmc("whole/config.json", "-o", "single.lmc")
+        self.refuses("-d", "single.lmc", "config.json", code=1, says="holds one file and no directory")
+
+    def test_not_through_links(self):
+        """What an earlier snapshot has left in the directory must not lead out of it."""
+        os.rename(self.path("hf"), self.path("whole"))
+        os.makedirs(self.path("outer"))
+        os.makedirs(self.path("hf"))
+        os.symlink("../outer", self.path("hf/sub"))
+        os.symlink("../outer/config.json", self.path("hf/config.json"))
+        self.lmc("-d", "-f", "hf.lmc", "sub/y.txt", code=1, says="nothing is restored below it")
+        self.lmc("-d", "-f", "hf.lmc", "config.json")  # the link goes, not what it names
+        self.assertEqual(os.listdir(self.path("outer")), [])
+        self.assertEqual(self.read("hf/config.json"), b'{"a": 1}')
+
+    def test_from_a_delta(self):
+        shutil.copytree(self.path("hf"), self.path("next"))
+        self.write("next/model.safetensors", safetensors([("w", "BF16", [60, 1000], moved(self.w, 2, 0.05))]))
+        self.lmc("--base", "hf.lmc", "next")
+        self.lmc("-d", "-o", "out", "next.lmc", "model.safetensors")
+        self.assertEqual(self.snapshot("out"), {"model.safetensors": self.read("next/model.safetensors")})
+
+    def test_damage(self):
+        data = bytearray(self.read("hf.lmc"))
+        at = data.index(b'{"a": 1}')
+        data[at] ^= 1
+        self.write("hf.lmc", data)
+        self.lmc("-d", "-o", "out", "hf.lmc", "config.json", code=3)
+        self.assertFalse(os.path.exists(self.path("out/config.json")))
+        self.lmc("-d", "-o", "out", "hf.lmc", "model.safetensors")
+
+    def test_numpy(self):
+        """Finding 10: bf16 as ml_dtypes writes it, or as float32."""
+        data = self.lmc("cat", "--npy", "hf.lmc", "w").stdout
+        self.assertIn(b"{'descr': '<V2', 'fortran_order': False, 'shape': (60, 1000), }", data[:128])
+        self.assertEqual(data[128:], self.w)
+        wide = self.lmc("cat", "--npy", "--f32", "hf.lmc", "w[2:5,7]").stdout
+        self.assertIn(b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", wide[:128])
+        self.assertEqual(wide[128:], b"".join(b"\0\0" + self.w[2 * (1000 * r + 7):][:2] for r in (2, 3, 4)))
+        self.assertEqual(struct.unpack("<4f", self.lmc("cat", "--f32", "hf.lmc", "b").stdout), (1.0, -2.0, 2.0 ** -24, float("inf")))
+        self.assertEqual(struct.unpack("<4f", self.lmc("cat", "--f32", "hf.lmc", "e").stdout), (1.0, -1.0, 2.0 ** -16, float("inf")))
+        self.refuses("cat", "--f32", "hf.lmc", "i", code=1, says="--f32 is for BF16")
+        try:
+            import numpy
+        except ImportError:
+            return
+        every = numpy.arange(65536, dtype=numpy.uint16)
+        self.write("h.safetensors", safetensors([("h", "F16", [65536], every.tobytes()), ("b", "BF16", [65536], every.tobytes())]))
+        self.lmc("h.safetensors")
+        got = numpy.load(io.BytesIO(self.lmc("cat", "--npy", "--f32", "h.safetensors.lmc", "h").stdout))
+        self.assertEqual(got.dtype, numpy.float32)
+        numpy.testing.assert_array_equal(got, every.view(numpy.float16).astype(numpy.float32))
+        got = numpy.load(io.BytesIO(self.lmc("cat", "--npy", "--f32", "h.safetensors.lmc", "b").stdout))
+        numpy.testing.assert_array_equal(got.view(numpy.uint32), every.astype(numpy.uint32) << 16)
+
+    def test_safetensors(self):
+        data = self.lmc("cat", "--safetensors", "hf.lmc", "w", "?").stdout
+        n = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + n])
+        self.assertEqual(sorted(header), ["__metadata__", "b", "e", "i", "w"])
+        begin, end = header["w"]["data_offsets"]
+        self.assertEqual((header["w"]["dtype"], header["w"]["shape"], data[8 + n + begin:8 + n + end]), ("BF16", [60, 1000], self.w))
+        data = self.lmc("cat", "--safetensors", "--f32", "hf.lmc", "w", "i").stdout
+        n = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + n])
+        self.assertEqual({k: v["dtype"] for k, v in header.items() if k != "__metadata__"}, {"w": "F32", "i": "I32"})
+        self.write("x.safetensors", data)
+        self.lmc("x.safetensors")  # which its own reader takes
+        self.assertEqual(len(self.listing("x.safetensors.lmc")["files"][0]["tensors"]), 2)
+        for args, says in ((("w", "nothing"), "has no tensor 'nothing'"),):
+            self.refuses("cat", "--safetensors", "hf.lmc", *args, code=1, says=says)
+        self.refuses("cat", "hf.lmc", "w", "b", code=2, says="use --safetensors")
+        self.refuses("cat", "--npy", "--safetensors", "hf.lmc", "w", code=2, says="exclude each other")
+
+    def test_tar(self):
+        """Finding 34: a stream for tar."""
+        data = self.lmc("-dc", "hf.lmc").stdout
+        with tarfile.open(fileobj=io.BytesIO(data)) as t:
+            self.assertEqual(sorted(m.name for m in t), ["config.json", "model.safetensors", "sub", "sub/deep", "sub/deep/x.txt", "sub/y.txt"])
+            self.assertEqual(t.extractfile("sub/y.txt").read(), b"y")
+        self.assertEqual(self.lmc("-d", stdin=self.read("hf.lmc")).stdout, data)
+
+
+class Completions(Case):
+    """Finding 15: of bash, zsh and fish; they know every verb and option."""
+    FILES = ("lmc.bash", "_lmc", "lmc.fish")
+
+    def test_they_know_all(self):
+        with open(os.path.join(ROOT, "cli", "option_table.c"), encoding="utf-8") as f:
+            options = set(re.findall(r"^    \{(?:0|'.'), \"([a-z0-9-]+)\"", f.read(), re.M))
+        self.assertGreater(len(options), 45)
+        for name in self.FILES:
+            with open(os.path.join(ROOT, "cli", "completions", name), encoding="utf-8") as f:
+                text = f.read()
+            for word in sorted(options | set(WORDS)):
+                self.assertRegex(text, r"(?<![a-z0-9-])(--)?%s(?![a-z0-9-])" % word, name)
+
+    def test_shells_take_them(self):
+        for shell, name in (("bash", "lmc.bash"), ("zsh", "_lmc"), ("fish", "lmc.fish")):
+            if shutil.which(shell):
+                subprocess.run([shell, "-n", os.path.join(ROOT, "cli", "completions", name)], check=True)
+
+    def complete(self, *words):
+        script = ('source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lmc; printf "%s\\n" "${COMPREPLY[@]}"')
+        env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"])
+        p = subprocess.run(["bash", "-c", script, "bash", os.path.join(ROOT, "cli", "completions", "lmc.bash"), *words],
+                           cwd=self.dir, env=env, capture_output=True, text=True, check=True)
+        return p.stdout.split()
+
+    def test_bash(self):
+        if os.path.basename(LMC) != "lmc":
+            self.skipTest("the command is not called lmc")
+        self.write("d/config.json", b"{}")
+        self.write("d/m.safetensors", safetensors([("wte.weight", "U8", [3], b"abc")]))
+        self.lmc("d")
+        self.assertEqual(self.complete("lmc", "sal"), ["salvage"])
+        self.assertEqual(self.complete("lmc", "--no-s"), ["--no-search"])
+        self.assertEqual(self.complete("lmc", "cat", "--np"), ["--npy"])
+        self.assertEqual(self.complete("lmc", "cat", "d.lmc", "wt"), ["wte.weight"])
+        self.assertEqual(self.complete("lmc", "-d", "d.lmc", "conf"), ["config.json"])
+        self.assertEqual(self.complete("lmc", "--dtype", "BF"), ["BF16"])
+        self.assertEqual(self.complete("lmc", "help", "sal"), ["salvage"])
+        self.assertIn("d.lmc", self.complete("lmc", "-d", "d"))
+
+
+class Small(Case):
+    """Many small files and tensors; tensors whose names got another prefix; bases that are of no use."""
+
+    def small_files(self, name, n=300):
+        text = b" ".join(b"%d lines of text" % (i * 7919 % 10007) for i in range(30000))
+        for i in range(n):
+            self.write("%s/sub-%d/%03d.%s" % (name, i % 3, i, ("txt", "json")[i % 2]), text[i * 911:][:1024])
+        return b"".join(data for _, data in sorted(self.snapshot(name).items()) if data)
+
+    def test_small_files_take_their_content(self):
+        """300 files of 1 KB: no more than their bytes at the level of one file, plus 120 bytes each."""
+        one = self.small_files("many")
+        os.makedirs(self.path("many/empty/directory"))
+        self.write("many/nothing", b"")
+        self.write("many/model.st", safetensors([("w", "BF16", [300, 100], bf16(30000))]))
+        want = self.snapshot("many")
+        self.lmc("many")
+        self.write("one", one)
+        self.lmc("one")
+        self.lmc("-o", "model.lmc", "many/model.st")
+        size = sum(os.path.getsize(self.path(f)) for f in ("one.lmc", "model.lmc"))
+        self.assertLess(os.path.getsize(self.path("many.lmc")), size + 120 * 304)
+        self.restores("many.lmc", want)
+        self.assertEqual(sorted(f["path"] for f in self.listing("many.lmc")["files"] if "/0" in f["path"])[:1], ["sub-0/000.txt"])
+        self.lmc("-d", "many.lmc", "sub-1/004.txt", "-o", "part")
+        self.assertEqual(self.snapshot("part"), {k: v for k, v in want.items() if k in ("sub-1", "sub-1/004.txt")} if os.path.isdir(self.path("part"))
+                         else want["sub-1/004.txt"])
+        self.lmc("salvage", "many.lmc", "-o", "saved", says="is whole")
+        self.assertTrue({k: v for k, v in self.snapshot("saved/whole").items() if v} == {k: v for k, v in want.items() if v})
+
+    def test_deltas_of_small_files(self):
+        """Files that stay where they are can be overwritten in place; once one grew, all share blocks, and are found by path as before."""
+        self.small_files("old", 40)
+        shutil.copytree(self.path("old"), self.path("new"))
+        self.write("new/sub-1/010.txt", b"x" + self.read("old/sub-1/010.txt")[1:])
+        self.lmc("--base", "old", "new")
+        shutil.copytree(self.path("old"), self.path("live"))
+        before = os.stat(self.path("live/sub-1/010.txt")).st_ino
+        self.lmc("apply", "new.lmc", "live")
+        self.assertEqual(os.stat(self.path("live/sub-1/010.txt")).st_ino, before)  # in place
+        self.assertEqual(self.snapshot("live"), self.snapshot("new"))
+        self.write("new/sub-1/004.txt", self.read("new/sub-1/004.txt") + b"more")
+        self.lmc("-f", "--base", "old", "new")
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 350)
+        self.restores("new.lmc", self.snapshot("new"), "--base", "old")
+        self.lmc("apply", "new.lmc", "old")
+        self.assertEqual(self.snapshot("old"), self.snapshot("new"))
+        self.lmc("rebase", "--base", "live", "--onto", "none", "new.lmc", "-o", "wrong.lmc", code=4)
+
+    def test_small_tensors_are_no_larger_than_bytes(self):
+        tensors = []
+        for i in range(60):
+            tensors.append(("layers.%d.a.weight" % i, "BF16", [8, 512], moved(bf16(4096, i), 2, 0.01, i)))
+            tensors.append(("layers.%d.b.weight" % i, "BF16", [512, 8], bytes(2 * 4096) if i % 3 else bf16(4096, 100 + i)))
+        self.write("lora.st", safetensors(tensors))
+        self.lmc("lora.st")
+        self.lmc("-o", "opaque.lmc", "--opaque", "lora.st")
+        self.assertLess(os.path.getsize(self.path("lora.st.lmc")), os.path.getsize(self.path("opaque.lmc")))
+        self.assertEqual(self.lmc("cat", "lora.st.lmc", "layers.31.a.weight").stdout, tensors[62][3])
+
+    def test_prefixes_of_names(self):
+        """A prefix that was added, dropped or replaced costs nothing; numbers of layers are no prefixes."""
+        old = [("model.layers.%d.mlp.%s.weight" % (i, n), bf16(30000, 10 * i + k)) for i in range(3) for k, n in enumerate(("up", "down"))]
+        old += [("model.norm.weight", bf16(512, 50)), ("lm_head.weight", bf16(40000, 51))]
+        new = [(name, moved(data, 2, 0.01)) for name, data in old]
+        sizes = {}
+        self.write("old.st", safetensors([(name, "BF16", [len(data) // 2], data) for name, data in old]))
+        renames = {"same": lambda n: n, "added": lambda n: "base_model." + n, "module": lambda n: "module." + n,
+                   "dropped": lambda n: n.replace("model.", ""), "replaced": lambda n: n.replace("model.", "module.")}
+        for key, rename in renames.items():
+            self.write(key, safetensors([(rename(name), "BF16", [len(data) // 2], data) for name, data in new]))
+            self.lmc("--base", "old.st", key)
+            self.restores(key + ".lmc", self.read(key), "--base", "old.st")
+            sizes[key] = os.path.getsize(self.path(key + ".lmc"))
+        self.assertLess(max(sizes.values()), sizes["same"] + 100, sizes)
+        layers = [(name.replace("layers.", "layers.1"), "BF16", [len(data) // 2], data) for name, data in old if "layers" in name]
+        self.write("others", safetensors(layers))
+        self.lmc("--base", "old.st", "others", says="nothing of it was found in the base old.st")
+
+    def test_a_base_without_use_is_not_needed(self):
+        self.write("a", bf16(40000))
+        self.write("b", bf16(30000, 2))
+        self.lmc("-o", "alone.lmc", "a")
+        self.lmc("--base", "b", "a", says="is written without it, and does not need it")
+        self.assertEqual(self.read("a.lmc"), self.read("alone.lmc"))
+        self.restores("a.lmc", self.read("a"))
+        self.write("d/a", bf16(40000))
+        self.lmc("--base", "b", "d", says="nothing of it was found in the base b")
+        self.restores("d.lmc", self.snapshot("d"))
+        self.lmc("--rm", "-f", "--base", "b", "d", code=1, says="is not removed")
+        self.assertTrue(os.path.exists(self.path("d/a")))
+        self.lmc("series", "S", "add", "a")
+        self.lmc("series", "S", "add", "b")
+        self.assertNotIn("delta", self.lmc("series", "S", "list").stdout.decode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
