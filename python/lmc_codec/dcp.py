@@ -404,8 +404,8 @@ class Writer(FileSystemWriter):
     path: a directory, or a URL of fsspec (s3://...). base: an earlier checkpoint (its path, or a Reader), in LMC or not,
     of any number of ranks: tensors that it has, too, become deltas of it, and loading needs it. It must be whole: wait
     for its async_save first. level: "fast", "default", "max" or "archive". threads: of each of the thread_count writers;
-    None: what the machine has for each process, at most 8. storage_options: of fsspec, for path and base. options: of FileSystemWriter
-    (thread_count, sync_files, ...).
+    None: what the machine has for each process, at most 8. storage_options: of fsspec, for path and base. options: of
+    FileSystemWriter (thread_count, sync_files, ...).
     """
 
     def __init__(

@@ -316,7 +316,11 @@ def run_ranks(n, directory, source, target):
         )
         for rank in range(n)
     ]
-    said = [rank.communicate(timeout=150)[0].decode() for rank in ranks]
+    try:
+        said = [rank.communicate(timeout=300)[0].decode() for rank in ranks]
+    finally:
+        for rank in ranks:  # the others wait for one that has failed
+            rank.kill()
     assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
 
 
