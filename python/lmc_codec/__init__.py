@@ -9,6 +9,7 @@
         r.keys(), r.get("embed.weight"), r.get_slice("embed.weight")[10:20]
 
     from lmc_codec.torch import save_file, load_file, safe_open   # as in safetensors; lmc_codec.numpy, too
+    from lmc_codec.dcp import Writer, Reader                      # of torch.distributed.checkpoint
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ _MODULES = {
     "_safetensors": ("safe_open",),
     "_writer": ("Writer",),
 }
-_SUBMODULES = ("hdf5", "numcodecs", "numpy", "torch", "zarr")
+_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "torch", "zarr")
 
 
 def __getattr__(name: str) -> Any:

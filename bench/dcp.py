@@ -1,0 +1,103 @@
+"""PyTorch Distributed Checkpoint with no compression, ZStandard and LMC: the table of docs/dcp.md.
+
+    python bench/dcp.py SERIES [--size MB] [--ranks N] [--dir DIRECTORY]
+
+SERIES: a directory of training steps (step-001000/{model.bf16,master.f32,exp_avg.f32,exp_avg_sq.f32}.safetensors). The
+state is that of step 1000, repeated under other names up to the size; for deltas, step 1001 against it. Items are coded
+one by one, so that the repetition gains nothing. With several ranks each matrix is a DTensor, sharded by rows.
+Times are the medians of three, of the slowest rank, without fsync.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing
+from safetensors.torch import load_file
+from torch.distributed.checkpoint._extension import ZStandard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import lmc_codec.dcp
+
+PARTS = ("model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32")
+
+
+def make_state(series, step, size, mesh):
+    tensors = {}
+    for part in PARTS:
+        for name, t in load_file(f"{series}/step-{step:06}/{part}.safetensors").items():
+            tensors[f"{part}.{name}"] = distribute_tensor(t, mesh, [Shard(0)]) if mesh else t
+    one = sum(t.numel() * t.element_size() for t in tensors.values())
+    return {f"{i}.{name}": t.clone() for i in range(size // one) for name, t in tensors.items()}
+
+
+def measure(label, save, load, want, path, n):
+    times = {"save": [], "load": []}
+    for _ in range(n):
+        if dist.get_rank() == 0:
+            shutil.rmtree(path, ignore_errors=True)
+        got = {name: t.clone() for name, t in want.items()}
+        for t in got.values():
+            t.zero_()
+        for what, call in (("save", lambda: dcp.save(want, storage_writer=save())), ("load", lambda: dcp.load(got, storage_reader=load()))):
+            dist.barrier()
+            start = time.perf_counter()
+            call()
+            dist.barrier()
+            times[what].append(time.perf_counter() - start)
+        assert all(torch.equal(_local(got[name]), _local(want[name])) for name in want)
+    if dist.get_rank() == 0:
+        size = sum(os.path.getsize(os.path.join(path, x)) for x in os.listdir(path))
+        save_s, load_s = (statistics.median(times[what]) for what in ("save", "load"))
+        print(f"{dist.get_world_size()} ranks  {label:22} {size / 1e6:8.1f} MB  save {save_s:6.2f} s  load {load_s:6.2f} s", flush=True)
+
+
+def _local(t):
+    return t.to_local() if hasattr(t, "to_local") else t
+
+
+def run(rank, options):
+    warnings.simplefilter("ignore")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(options.port), LOCAL_WORLD_SIZE=str(options.ranks))
+    dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
+    torch.set_num_threads(1)
+    mesh = init_device_mesh("cpu", (options.ranks,)) if options.ranks > 1 else None
+    state = make_state(options.series, 1000, options.size * 1_000_000, mesh)
+    registry = lmc_codec.dcp.make_registry()
+    a, b = options.dir + "/lmc-1000", options.dir + "/out"
+
+    def file_writer(*extensions):
+        return dcp.FileSystemWriter(b, sync_files=False, _extensions=list(extensions))
+
+    measure("none", lambda: file_writer(), lambda: dcp.FileSystemReader(b), state, b, 3)
+    measure("ZStandard", lambda: file_writer(ZStandard()), lambda: dcp.FileSystemReader(b), state, b, 3)
+    for level in ("fast", "default"):
+        save = lambda: lmc_codec.dcp.Writer(a, sync_files=False, level=level)  # noqa: E731
+        measure(f"LMC, {level}", save, lambda: lmc_codec.dcp.Reader(a), state, a, 3)
+    measure("LMC as an extension", lambda: file_writer(lmc_codec.dcp.Extension()), lambda: dcp.FileSystemReader(b, registry), state, b, 1)
+    state = make_state(options.series, 1001, options.size * 1_000_000, mesh)
+    save = lambda: lmc_codec.dcp.Writer(b, sync_files=False, base=a)  # noqa: E731
+    measure("LMC, delta", save, lambda: lmc_codec.dcp.Reader(b), state, b, 3)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("series")
+    parser.add_argument("--size", type=int, default=1000)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--dir", default="/dev/shm/lmc-bench-dcp")
+    parser.add_argument("--port", type=int, default=29611)
+    options = parser.parse_args()
+    os.makedirs(options.dir, exist_ok=True)
+    try:
+        torch.multiprocessing.spawn(run, (options,), options.ranks)
+    finally:
+        shutil.rmtree(options.dir)

@@ -1,0 +1,582 @@
+"""PyTorch Distributed Checkpoint in LMC: dcp.save, dcp.async_save and dcp.load with this Writer and Reader.
+
+    dcp.save(state, storage_writer=lmc_codec.dcp.Writer("step-100"))
+    dcp.save(state, storage_writer=lmc_codec.dcp.Writer("step-200", base="step-100"))    # a delta
+    dcp.load(state, storage_reader=lmc_codec.dcp.Reader("step-200"))
+
+Each item of a checkpoint (a tensor, a shard of one, an object) is an LMC file of its own within the .distcp file. It
+holds what torch.save() writes: a zip archive with one large record, the tensor's bytes, which arrives by one write().
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import IO, Any, cast
+
+import torch
+from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
+from torch.distributed.checkpoint.filesystem import (
+    FileSystem,
+    FileSystemReader,
+    FileSystemWriter,
+    SerializationFormat,
+    _StorageReaderTransforms,
+    _StorageWriterTransforms,
+)
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from . import _arrays, _lmc
+from ._base import Base
+from ._codec import level_number
+from ._errors import MissingBaseError
+from ._reader import Reader as _FileReader
+from ._threads import count_threads
+
+__all__ = ["Extension", "LoadTransforms", "Reader", "SaveTransforms", "Writer", "make_registry"]
+
+NOTE = "dcp"  # metadata of a delta: what it is a delta of
+MIN_TENSOR = 1024  # a larger write is the tensor; what torch.save puts around it comes in smaller ones
+MAX_KEPT = 1 << 20  # of what lies around it, and is written and read in many small pieces
+
+#: What torch.save calls storages; newer dtypes it calls by their names.
+_STORAGES = {
+    "BFloat16": "BF16",
+    "Half": "F16",
+    "Float": "F32",
+    "Double": "F64",
+    "Bool": "BOOL",
+    "Byte": "U8",
+    "Char": "I8",
+    "Short": "I16",
+    "Int": "I32",
+    "Long": "I64",
+    "ComplexFloat": "C64",
+    "ComplexDouble": "F64",
+}
+_PARTS = {torch.complex128: "F64", torch.complex32: "F16"}  # coded as twice as many elements
+
+
+def _name_dtype(dtype: torch.dtype) -> str:
+    """The library's name, or "": its bytes are coded as of unknown kind."""
+    try:
+        return _PARTS.get(dtype) or _arrays.dtype_name(dtype)
+    except TypeError:
+        return ""
+
+
+def _find_dtype(head: bytes | bytearray) -> str:
+    """Of the tensor that torch.save() is about to write: its pickle, which comes first, names it."""
+    for found in re.findall(rb"ctorch\n(\w+)\n", head):
+        name = found.decode()
+        if name.endswith("Storage"):
+            return _STORAGES.get(name.removesuffix("Storage"), "")
+        if isinstance(getattr(torch, name, None), torch.dtype):
+            return _name_dtype(getattr(torch, name))
+    return ""
+
+
+def _share_threads(threads: int | None, n: int = 1) -> int:
+    """None: what torchrun's other processes on this machine, and `n` callers in this one, leave to each."""
+    if threads is not None:
+        return threads
+    return max(1, count_threads(None) // (n * max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
+
+
+class _Encoder(io.RawIOBase):
+    """Codes what is written to it, as a snapshot of up to three files: the large write, and what comes before and after it.
+    Its end is close(): torch.save() flushes, and then there may be more.
+
+    base: of the tensor, its bytes; note: of a delta, where the base is. errors: gets what is raised, for torch hides it.
+    """
+
+    def __init__(
+        self,
+        output: Any,
+        level: int,
+        threads: int,
+        dtype: str = "",
+        name: str = "",
+        base: torch.Tensor | None = None,
+        note: bytes = b"",
+        errors: list[BaseException] | None = None,
+    ):
+        self._output, self._level, self._threads = output, level, threads
+        self._dtype, self._name, self._base, self._note = dtype, name, base, note
+        self._errors: list[BaseException] = [] if errors is None else errors
+        self._kept = bytearray()
+        self._writer: _lmc.Writer | None = None
+        self._is_stream = False  # a file is open whose size is not known
+        self._failed = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        try:
+            self._take(view)
+        except BaseException as error:
+            self._failed = True
+            self._errors.append(error)
+            raise
+        return len(view)
+
+    def _take(self, view: memoryview) -> None:
+        if self._writer is None and len(view) >= MIN_TENSOR:
+            self._write_tensor(view)
+        elif not self._is_stream and len(self._kept) + len(view) <= MAX_KEPT:
+            self._kept += view
+        else:
+            if not self._is_stream:
+                writer = self._open(None)
+                writer.begin_file("rest", -1, [])
+                writer.write(self._kept)
+                self._is_stream = True
+            self._open(None).write(view)
+
+    def _open(self, base: Base | None) -> _lmc.Writer:
+        if self._writer is None:
+            self._writer = _lmc.Writer(self._send, 0, None if base is None else base._object, self._level, self._threads)
+        return self._writer
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while len(view):
+            n = self._output.write(view)
+            if n is None or n >= len(view):
+                return
+            view = view[n:]
+
+    def _write_tensor(self, view: memoryview) -> None:
+        size, dtype, base, tensors = len(view), self._dtype or _find_dtype(self._kept), None, []
+        if dtype and 8 * size % _arrays.BITS[dtype] == 0:
+            shape = (8 * size // _arrays.BITS[dtype],)  # in the order of memory, which may not be that of the tensor
+            tensors = [(self._name, dtype, shape, 0, size, None, None)]
+            if self._base is not None and self._base.numel() == size:
+                base = _make_base(self._name, dtype, self._base, self._threads)
+        writer = self._open(base)
+        if base is not None:
+            writer.add_metadata(NOTE, self._note)
+        self._write_kept("head")
+        writer.begin_file("data", size, tensors)
+        writer.write(view)
+        writer.end_file()
+        self._base = None
+
+    def _write_kept(self, path: str) -> None:
+        if self._kept:
+            writer = self._open(None)
+            writer.begin_file(path, len(self._kept), [])
+            writer.write(self._kept)
+            writer.end_file()
+            self._kept.clear()
+
+    def flush(self) -> None:
+        if not self.closed:
+            self._output.flush()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            if not self._failed:
+                self._failed = True  # unless what follows gets to its end
+                is_empty = self._writer is None and not self._kept
+                writer = self._open(None)
+                if self._is_stream:
+                    writer.end_file()
+                elif is_empty:  # a snapshot has a file
+                    writer.begin_file("tail", 0, [])
+                    writer.end_file()
+                else:
+                    self._write_kept("tail")
+                writer.finish()
+                self._failed = False
+        finally:
+            super().close()
+            self._output.close()
+
+
+def _make_base(name: str, dtype: str, data: torch.Tensor, threads: int) -> Base:
+    return Base({name: _arrays.describe(data, dtype)}, threads=threads)
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+class _Section:
+    """A file that can seek, as lmc_codec.open wants it: torch's view of a part of a file says wrong where its end is."""
+
+    def __init__(self, file: Any, name: str):
+        self._file, self.name = file, name  # the name is for messages
+        self.read = file.read
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return cast(int, self._file.tell())
+
+
+class _Decoder(io.RawIOBase):
+    """Reads an item, any part of it. torch.load() reads the tensor by one readinto(), and the rest in small pieces."""
+
+    def __init__(self, source: Any, threads: int, find_base: Callable[[dict[str, Any]], torch.Tensor] | None):
+        reader = _FileReader(source, threads=threads)
+        tensors = [x for file in reader.files for x in file.tensors]
+        if reader.base_identity is not None and find_base is not None and len(tensors) == 1:
+            x = tensors[0]
+            base = _make_base(x.name, x.dtype, find_base(json.loads(reader.metadata[NOTE])), threads)
+            reader = _FileReader(source, threads=threads, base=base)
+        self._reader, self._at, self._size = reader, 0, 0
+        self._files: list[tuple[int, int, str]] = []  # first byte, the one after the last, path
+        for file in reader.files:
+            self._files.append((self._size, self._size + file.size, file.path))
+            self._size += file.size
+        self._kept: dict[str, bytearray] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def readinto(self, out: Any, /) -> int:
+        view = memoryview(out).cast("B")
+        begin = self._at
+        for first, last, path in self._files:
+            n = min(len(view), last - self._at)
+            if first <= self._at and n > 0:
+                self._read_file(path, last - first, self._at - first, view[:n])
+                view, self._at = view[n:], self._at + n
+        return self._at - begin
+
+    def _read_file(self, path: str, size: int, at: int, out: memoryview) -> None:
+        if size > MAX_KEPT or len(out) == size:
+            self._reader.read(path, at, len(out), out=out)
+            return
+        if path not in self._kept:
+            self._kept[path] = self._reader.read(path)
+        out[:] = memoryview(self._kept[path])[at : at + len(out)]
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        n = max(0, self._size - self._at)
+        data = bytearray(n if size is None or size < 0 else min(n, size))
+        self.readinto(data)
+        return bytes(data)
+
+
+class Extension(StreamTransformExtension):
+    """LMC as a stream extension: for writers of others that take a list of extensions. It knows a tensor's dtype from
+    what torch.save() says of it. Deltas take more: Writer, or SaveTransforms.
+
+    level: "fast", "default", "max" or "archive". threads: of each writer or reader; None: what the machine has for each
+    process, at most 8.
+    """
+
+    def __init__(self, *, level: int | str = 0, threads: int | None = None):
+        self._level, self._threads = level_number(level), threads
+
+    @staticmethod
+    def registry_name() -> str:
+        return "stream.lmc"
+
+    @staticmethod
+    def from_descriptor(version: str) -> Extension:
+        if version.partition(".")[0] != "1":
+            raise ValueError(f"this checkpoint is of stream.lmc/{version}, and this version reads stream.lmc/1")
+        return Extension()
+
+    def get_descriptor(self) -> str:
+        return f"{self.registry_name()}/1"
+
+    def transform_to(self, output: IO[bytes]) -> IO[bytes]:
+        return cast(IO[bytes], _Encoder(output, self._level, _share_threads(self._threads)))
+
+    def transform_from(self, input: IO[bytes]) -> IO[bytes]:
+        return self._open(input, "an item of a checkpoint", None)
+
+    def _open(
+        self, source: IO[bytes], name: str, find_base: Callable[[dict[str, Any]], torch.Tensor] | None
+    ) -> IO[bytes]:
+        threads = _share_threads(self._threads)
+        where: Any = _Section(source, name) if source.seekable() else source.read(-1)
+        return cast(IO[bytes], _Decoder(where, threads, find_base))
+
+
+def make_registry() -> ExtensionRegistry:
+    """What reads LMC checkpoints: of FileSystemReader(path, _extension_registry=make_registry())."""
+    registry = ExtensionRegistry()
+    registry.register(Extension)
+    return registry
+
+
+def _is_url(path: Any) -> bool:
+    return "://" in os.fspath(path)
+
+
+def _place(path: Any) -> str:
+    return str(path).rstrip("/") if _is_url(path) else str(os.path.realpath(path))
+
+
+def _open_base(base: Any, storage_options: dict[str, Any] | None) -> Reader | None:
+    return base if base is None or isinstance(base, Reader) else Reader(base, storage_options=storage_options)
+
+
+def _relate(base: Any, path: Any) -> str:
+    """Where the base is, as the checkpoint says it: from itself, so that both can be moved together."""
+    if _is_url(base) or _is_url(path):
+        return str(base)
+    try:
+        return str(os.path.relpath(base, path)).replace(os.sep, "/")
+    except ValueError:  # on another drive
+        return str(os.path.abspath(base))
+
+
+class SaveTransforms(_StorageWriterTransforms):
+    """What Writer does, for other writers that are made from FileSystemWriter: `writer.transforms = SaveTransforms(path)`.
+
+    path: where the checkpoint goes. base, level, threads, storage_options: as of Writer.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | Reader | None = None,
+        level: int | str = 0,
+        threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ):
+        super().__init__(())
+        self.path = path
+        self._extension = Extension(level=level, threads=threads)
+        self._base = _open_base(base, storage_options)
+        #: torch does not pass on what is raised in a writer's threads, nor what torch.save's stream raises.
+        self.errors: list[BaseException] = []
+
+    def transform_save_stream(self, write_item: WriteItem, raw_stream: io.IOBase) -> tuple[IO[bytes], list[str]]:
+        output, _ = super().transform_save_stream(write_item, raw_stream)
+        extension, data = self._extension, write_item.tensor_data
+        name = dtype = ""
+        base = None
+        note = b""
+        try:
+            if data is not None:
+                name, dtype = write_item.index.fqn, _name_dtype(data.properties.dtype)
+            if data is not None and self._base is not None:
+                base, note = self._find_base(name, data)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+        threads = _share_threads(extension._threads)
+        encoder = _Encoder(output, extension._level, threads, dtype, name, base, note, self.errors)
+        return cast(IO[bytes], encoder), [extension.get_descriptor()]
+
+    def _find_base(self, name: str, data: Any) -> tuple[torch.Tensor | None, bytes]:
+        reader = cast(Reader, self._base)
+        if _place(reader.path) == _place(self.path):
+            raise ValueError(f"{self.path}: a checkpoint cannot be a delta of itself")
+        offsets, sizes = list(data.chunk.offsets), list(data.chunk.sizes)
+        found = reader.read_chunk(name, offsets, sizes)
+        if found is None or found.dtype != data.properties.dtype:
+            return None, b""
+        note = {"base": _relate(reader.path, self.path), "name": name, "offsets": offsets, "sizes": sizes}
+        return _bytes_of(found), json.dumps(note).encode()
+
+
+class Writer(FileSystemWriter):
+    """Writes a checkpoint in LMC: `dcp.save(state, storage_writer=Writer("step-100"))`.
+
+    path: a directory, or a URL of fsspec (s3://...). base: an earlier checkpoint (its path, or a Reader), in LMC or not,
+    of any number of ranks: tensors that it has, too, become deltas of it, and loading needs it. It must be whole: wait
+    for its async_save first. level: "fast", "default", "max" or "archive". threads: of each of the thread_count writers;
+    None: what the machine has for each process, at most 8. storage_options: of fsspec, for path and base. options: of
+    FileSystemWriter (thread_count, sync_files, ...).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | Reader | None = None,
+        level: int | str = 0,
+        threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+        **options: Any,
+    ):
+        if options.get("_extensions"):
+            raise ValueError("_extensions: what LMC has coded, others cannot make smaller")
+        if options.get("serialization_format", SerializationFormat.TORCH_SAVE) is not SerializationFormat.TORCH_SAVE:
+            raise ValueError("serialization_format: torch writes safetensors past every extension; leave it out")
+        super().__init__("." if _is_url(path) else path, **options)
+        self._storage_options = storage_options
+        self.fs, self.path = _open_file_system(path, storage_options)
+        threads = _share_threads(threads, self.thread_count)
+        self.transforms: SaveTransforms = SaveTransforms(
+            self.path, base=base, level=level, threads=threads, storage_options=storage_options
+        )
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        super().reset(None)
+        if checkpoint_id:
+            self.fs, self.path = _open_file_system(checkpoint_id, self._storage_options)
+            self.transforms.path = self.path
+        self.transforms.errors.clear()
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self.transforms.errors.clear()
+        try:
+            future = super().write_data(plan, planner)
+        except RuntimeError:
+            if self.transforms.errors:
+                raise self.transforms.errors[0]  # torch says "unexpected pos" in its place
+            raise
+        n = len(future.value())
+        if n != len(plan.items):
+            error = RuntimeError(f"{self.path}: {len(plan.items) - n} of {len(plan.items)} items were not written")
+            raise error from (self.transforms.errors[0] if self.transforms.errors else None)
+        return future
+
+
+class LoadTransforms(_StorageReaderTransforms):
+    """What Reader does, for other readers that are made from FileSystemReader: `reader.transforms = LoadTransforms(path)`.
+
+    path: of the checkpoint. base, threads, storage_options: as of Reader.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | Reader | None = None,
+        threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ):
+        super().__init__(make_registry())
+        self.path = path
+        self._threads, self._storage_options = threads, storage_options
+        self._base = _open_base(base, storage_options)
+        self._readers: dict[str, Reader] = {}
+
+    def transform_load_stream(
+        self, read_item: ReadItem, transform_descriptors: Sequence[str], raw_stream: IO[bytes]
+    ) -> IO[bytes]:
+        return self._open(read_item.storage_index.fqn, transform_descriptors, raw_stream)
+
+    def _open(self, name: str, transform_descriptors: Sequence[str], raw_stream: IO[bytes]) -> IO[bytes]:
+        stream = raw_stream
+        for extension in self.extension_registry.from_descriptor_list(transform_descriptors):
+            if isinstance(extension, Extension):
+                extension._threads = self._threads
+                stream = extension._open(stream, f"{self.path}: {name}", self._find_base)
+            elif isinstance(extension, StreamTransformExtension):
+                stream = extension.transform_from(stream)
+        return stream
+
+    def _find_base(self, note: dict[str, Any]) -> torch.Tensor:
+        path = note["base"]
+        if not _is_url(path) and not _is_url(self.path):
+            path = os.path.normpath(os.path.join(self.path, path))
+        reader = self._base or self._readers.get(path)
+        if reader is None:
+            reader = Reader(path, threads=self._threads, storage_options=self._storage_options)
+            self._readers[path] = reader
+        try:
+            found = reader.read_chunk(note["name"], note["offsets"], note["sizes"])
+        except FileNotFoundError as error:
+            raise MissingBaseError(
+                f"{self.path}: tensor {note['name']!r} is a delta of the checkpoint {reader.path}, which cannot be read:"
+                f" {error}. Say where it is: Reader(path, base=...)"
+            ) from error
+        if found is None:
+            raise MissingBaseError(f"{self.path}: the base {reader.path} has no tensor {note['name']!r} of that shape")
+        return _bytes_of(found)
+
+
+class Reader(FileSystemReader):
+    """Reads a checkpoint, in LMC or not: `dcp.load(state, storage_reader=Reader("step-100"))`.
+
+    path: a directory, or a URL of fsspec. base: of a delta, where its base is not any more where it was (relative to the
+    checkpoint): a path, or a Reader. threads: None is what the machine has for each process, at most 8.
+    storage_options: of fsspec, for path and base.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | Reader | None = None,
+        threads: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ):
+        super().__init__("." if _is_url(path) else path)
+        self._storage_options = storage_options
+        self.fs, self.path = _open_file_system(path, storage_options)
+        self.transforms: LoadTransforms = LoadTransforms(
+            self.path, base=base, threads=threads, storage_options=storage_options
+        )
+        self._metadata: Metadata | None = None
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        super().reset(None)
+        self._metadata = None
+        if checkpoint_id:
+            self.fs, self.path = _open_file_system(checkpoint_id, self._storage_options)
+            self.transforms.path = self.path
+
+    def read_chunk(self, name: str, offsets: Sequence[int], sizes: Sequence[int]) -> torch.Tensor | None:
+        """A part of a tensor, from however many shards it was saved in; None if the checkpoint does not have it all."""
+        if self._metadata is None:
+            self._metadata = self.read_metadata()
+        entry = self._metadata.state_dict_metadata.get(name)
+        if not isinstance(entry, TensorStorageMetadata) or len(entry.size) != len(sizes):
+            return None
+        result, n, n_found = None, 1, 0
+        for size in sizes:
+            n *= size
+        for chunk in entry.chunks:
+            if list(chunk.offsets) == list(offsets) and list(chunk.sizes) == list(sizes):
+                return self._load_item(MetadataIndex(name, chunk.offsets))
+            start = [max(a, b) for a, b in zip(chunk.offsets, offsets)]
+            end = [min(a + i, b + j) for a, i, b, j in zip(chunk.offsets, chunk.sizes, offsets, sizes)]
+            if any(a >= b for a, b in zip(start, end)):
+                continue
+            part = self._load_item(MetadataIndex(name, chunk.offsets))
+            if result is None:
+                result = torch.empty(list(sizes), dtype=part.dtype)
+            source = part[tuple(slice(a - c, b - c) for a, b, c in zip(start, end, chunk.offsets))]
+            result[tuple(slice(a - c, b - c) for a, b, c in zip(start, end, offsets))] = source
+            n_found += source.numel()
+        return result if n_found == n else None
+
+    def _load_item(self, index: MetadataIndex) -> torch.Tensor:
+        where = cast(Metadata, self._metadata).storage_data[index]
+        with self.fs.create_stream(self.fs.concat_path(self.path, where.relative_path), "rb") as file:
+            part = self._slice_file(file, where)
+            stream = self.transforms._open(index.fqn, where.transform_descriptors or (), part)
+            whole: Any = stream if stream.seekable() else io.BytesIO(stream.read(-1))
+            return cast(torch.Tensor, torch.load(whole, map_location="cpu", weights_only=True))
+
+
+def _open_file_system(path: Any, options: dict[str, Any] | None) -> tuple[Any, Any]:
+    if not _is_url(path):
+        file_system = FileSystem()
+        return file_system, file_system.init_path(path)
+    from torch.distributed.checkpoint import _fsspec_filesystem  # in later versions public, under its old name as well
+
+    remote = _fsspec_filesystem.FileSystem()
+    return remote, remote.init_path(path, **(options or {}))

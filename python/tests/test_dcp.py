@@ -1,0 +1,342 @@
+"""lmc_codec.dcp with the real torch.distributed.checkpoint: in one process, and in 1, 2 and 4 that reshard."""
+
+import io
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.checkpoint.metadata import MetadataIndex  # noqa: E402
+
+import lmc_codec  # noqa: E402
+import lmc_codec.dcp as lmc  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch: "assuming the intent is to save in a single process"
+# torch raises CheckpointException, which is a BaseException and no Exception
+
+
+@pytest.fixture
+def state():
+    torch.manual_seed(1)
+    return {
+        "bf16": (torch.randn(300, 200) * 0.02).to(torch.bfloat16),
+        "f32": torch.randn(100, 200) * 0.02,
+        "f16": torch.randn(50, 70).to(torch.float16),
+        "fp8": torch.randn(300, 50).to(torch.float8_e4m3fn),
+        "c128": torch.randn(30, 40, dtype=torch.complex128),
+        "c32": torch.randn(3000, dtype=torch.float32).view(torch.float16).view(torch.complex32),
+        "i64": torch.arange(5000),
+        "bool": torch.rand(5000) > 0.5,
+        "transposed": torch.randn(70, 60).t(),
+        "view": torch.randn(100, 100)[10:60, :50],
+        "scalar": torch.tensor(3.5),
+        "empty": torch.empty(0, 3),
+        "text": "ab" * 3000,
+        "number": 7,
+    }
+
+
+def as_bytes(t):
+    return t.contiguous().reshape(-1).view(torch.uint8)
+
+
+def check(reader, want):
+    got = {name: torch.zeros_like(x) if isinstance(x, torch.Tensor) else None for name, x in want.items()}
+    dcp.load(got, storage_reader=reader)
+    for name, x in want.items():
+        if isinstance(x, torch.Tensor):
+            assert got[name].dtype == x.dtype and got[name].shape == x.shape
+            assert torch.equal(as_bytes(got[name]), as_bytes(x)), name
+        else:
+            assert got[name] == x
+
+
+def size_of(path):
+    return sum(x.stat().st_size for x in Path(path).glob("*.distcp"))
+
+
+def item(path, name):
+    """An item of a checkpoint, cut out of its file: an LMC file."""
+    where = lmc.Reader(path).read_metadata().storage_data[MetadataIndex(name, torch.Size([0, 0]))]
+    assert where.transform_descriptors == ["stream.lmc/1"]
+    return (Path(path) / where.relative_path).read_bytes()[where.offset : where.offset + where.length]
+
+
+def save(state, path, **options):
+    dcp.save(state, storage_writer=lmc.Writer(path, sync_files=False, **options))
+
+
+def step(state):
+    after = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in state.items()}
+    for name in ("bf16", "f32"):
+        after[name].view(-1)[::50] *= 1.01
+    return after
+
+
+def test_all_kinds(tmp_path, state):
+    dcp.save(state, checkpoint_id=tmp_path / "plain")
+    save(state, tmp_path / "lmc")
+    check(lmc.Reader(tmp_path / "lmc"), state)
+    check(lmc.Reader(tmp_path / "plain"), state)  # what is not in LMC, too
+    assert size_of(tmp_path / "lmc") < 0.85 * size_of(tmp_path / "plain")
+    for name, dtype in {"bf16": "BF16", "f32": "F32", "fp8": "F8_E4M3", "c128": "F64"}.items():
+        with lmc_codec.open(item(tmp_path / "lmc", name)) as r:  # coded as what it is, under its name
+            assert r.info(name).dtype == dtype and r.info(name).size == as_bytes(state[name]).numel()
+            assert bytes(r.get(name, framework="bytes")) == bytes(as_bytes(state[name]).numpy())
+
+
+@pytest.mark.parametrize("level, single", [("fast", True), ("max", False)])
+def test_threads_levels_files(tmp_path, state, level, single):
+    save(state, tmp_path / "a", thread_count=3, level=level, threads=2, single_file_per_rank=single)
+    check(lmc.Reader(tmp_path / "a", threads=2), state)
+    assert len(list((tmp_path / "a").glob("*.distcp"))) == (3 if single else len(state))
+
+
+def test_levels_differ(tmp_path, state):
+    for level in ("fast", "archive"):
+        save(state, tmp_path / level, level=level)
+    assert size_of(tmp_path / "archive") < size_of(tmp_path / "fast")
+    with pytest.raises(ValueError, match="none of fast, default"):
+        lmc.Writer(tmp_path / "x", level="best")
+
+
+def test_extension(tmp_path, state):
+    """In writers and readers of torch: it finds the dtypes in what torch.save says."""
+    writer = dcp.FileSystemWriter(tmp_path / "a", _extensions=[lmc.Extension()])
+    dcp.save(state, storage_writer=writer)
+    check(dcp.FileSystemReader(tmp_path / "a", _extension_registry=lmc.make_registry()), state)
+    check(lmc.Reader(tmp_path / "a"), state)
+    save(state, tmp_path / "b")
+    assert abs(size_of(tmp_path / "a") - size_of(tmp_path / "b")) < 40 * len(state)
+    for name, dtype in {"bf16": "BF16", "fp8": "F8_E4M3", "c128": "F64", "f32": "F32"}.items():
+        with lmc_codec.open(item(tmp_path / "a", name)) as r:
+            assert r.info("").dtype == dtype
+    with pytest.raises(BaseException, match="Unknown extension"):
+        check(dcp.FileSystemReader(tmp_path / "a"), state)
+    with pytest.raises(ValueError, match="stream.lmc/2"):
+        lmc.Extension.from_descriptor("2")
+
+
+def test_transforms_for_others(tmp_path, state):
+    """As Megatron-core's writer and reader take them."""
+    for path, base in ((tmp_path / "a", None), (tmp_path / "b", tmp_path / "a")):
+        writer = dcp.FileSystemWriter(path)
+        writer.transforms = lmc.SaveTransforms(path, base=base)
+        dcp.save(state, storage_writer=writer)
+        reader = dcp.FileSystemReader(path)
+        reader.transforms = lmc.LoadTransforms(path)
+        check(reader, state)
+    assert size_of(tmp_path / "b") < 0.6 * size_of(tmp_path / "a")
+
+
+def test_async(tmp_path, state):
+    want = step(state)
+    future = dcp.async_save(state, storage_writer=lmc.Writer(tmp_path / "a"))
+    future.result()
+    response = dcp.async_save(want, storage_writer=lmc.Writer(tmp_path / "b", base=tmp_path / "a"))
+    response.result()
+    check(lmc.Reader(tmp_path / "b"), want)
+    again = pickle.loads(pickle.dumps(lmc.Writer(tmp_path / "c", base=tmp_path / "b")))  # to another process
+    dcp.save(state, storage_writer=again)
+    check(lmc.Reader(tmp_path / "c"), state)
+
+
+def test_one_writer_for_many(tmp_path, state):
+    writer, reader = lmc.Writer(tmp_path / "a"), lmc.Reader(tmp_path / "a")
+    for name, x in (("b", state), ("c", step(state))):
+        dcp.save(x, storage_writer=writer, checkpoint_id=tmp_path / name)
+        got = {"bf16": torch.zeros_like(x["bf16"])}
+        dcp.load(got, storage_reader=reader, checkpoint_id=tmp_path / name)
+        assert torch.equal(got["bf16"], x["bf16"])
+    assert not (tmp_path / "a").exists()
+
+
+def test_deltas(tmp_path, state):
+    states = [state, step(state), step(step(state))]
+    dcp.save(state, checkpoint_id=tmp_path / "0")  # not even in LMC
+    for i in (1, 2):
+        save(states[i], tmp_path / str(i), base=tmp_path / str(i - 1), thread_count=2)
+        check(lmc.Reader(tmp_path / str(i)), states[i])
+    save(states[2], tmp_path / "whole")
+    assert size_of(tmp_path / "2") < 0.4 * size_of(tmp_path / "whole")
+    moved = tmp_path / "elsewhere"  # together
+    moved.mkdir()
+    for i in "012":
+        shutil.move(tmp_path / i, moved / i)
+    check(lmc.Reader(moved / "2"), states[2])
+    shutil.move(moved / "1", tmp_path / "one")  # one of them
+    with pytest.raises(BaseException, match="is a delta of the checkpoint .*elsewhere/1, which cannot be read"):
+        check(lmc.Reader(moved / "2"), states[2])
+    check(lmc.Reader(moved / "2", base=lmc.Reader(tmp_path / "one", base=moved / "0")), states[2])
+    with pytest.raises(BaseException, match="elsewhere/2: (bf16|f32).*wrong base"):
+        check(lmc.Reader(moved / "2", base=moved / "0"), states[2])
+    with pytest.raises(BaseException, match="MissingBaseError"):
+        check(dcp.FileSystemReader(moved / "2", _extension_registry=lmc.make_registry()), states[2])
+
+
+def test_delta_of_other_tensors(tmp_path, state):
+    """What the base does not have, or has otherwise, is coded in full."""
+    save(state, tmp_path / "a")
+    after = step(state)
+    after["f32"] = after["f32"].to(torch.float64)
+    after["f16"] = torch.randn(51, 70).to(torch.float16)
+    after["i64"] = after["i64"].reshape(50, 100)
+    after["new"] = torch.randn(100, 100)
+    del after["fp8"]
+    save(after, tmp_path / "b", base=tmp_path / "a")
+    check(lmc.Reader(tmp_path / "b"), after)
+    with lmc_codec.open(item(tmp_path / "b", "new")) as r:
+        assert r.base_identity is None
+    with lmc_codec.open(item(tmp_path / "b", "bf16")) as r:
+        assert r.base_identity is not None
+
+
+def test_delta_of_itself(tmp_path, state):
+    save(state, tmp_path / "a")
+    before = item(tmp_path / "a", "bf16")
+    with pytest.raises(BaseException, match="a checkpoint cannot be a delta of itself"):
+        save(state, tmp_path / "a", base=tmp_path / "b" / ".." / "a")
+    assert len(before)
+    with pytest.raises(BaseException, match="No such file"):
+        save(state, tmp_path / "c", base=tmp_path / "none")
+
+
+def test_remote(tmp_path, state):
+    pytest.importorskip("fsspec")
+    after = step(state)
+    save(state, "memory://dcp/a", thread_count=2)
+    save(after, "memory://dcp/b", base="memory://dcp/a")
+    check(lmc.Reader("memory://dcp/a"), state)
+    check(lmc.Reader("memory://dcp/b"), after)
+    with pytest.raises(BaseException, match="a checkpoint cannot be a delta of itself"):
+        save(after, "memory://dcp/b", base="memory://dcp/b/")
+
+
+def test_nothing_is_lost_in_silence(tmp_path, state, monkeypatch):
+    """torch drops what is raised in a writer's threads, and hides what a stream raises behind an error of its own."""
+    failed = []
+
+    def fail(self, data):
+        failed.append(1)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(lmc._Encoder, "_send", fail)
+    monkeypatch.setattr("threading.excepthook", lambda args: None)
+    for n in (1, 3):
+        with pytest.raises(BaseException, match="the disk is full|items were not written"):
+            save(state, tmp_path / f"a{n}", thread_count=n)
+        assert not (tmp_path / f"a{n}" / ".metadata").exists()
+    assert failed
+
+
+def test_damage(tmp_path, state):
+    save(state, tmp_path / "a")
+    where = lmc.Reader(tmp_path / "a").read_metadata().storage_data[MetadataIndex("bf16", torch.Size([0, 0]))]
+    file = tmp_path / "a" / where.relative_path
+    data = bytearray(file.read_bytes())
+    data[where.offset + where.length // 2] ^= 4
+    file.write_bytes(data)
+    with pytest.raises(BaseException, match="a: bf16.*(checksum|corrupt)"):
+        check(lmc.Reader(tmp_path / "a"), state)
+
+
+def test_refuses(tmp_path):
+    with pytest.raises(ValueError, match="_extensions"):
+        lmc.Writer(tmp_path, _extensions=[lmc.Extension()])
+    from torch.distributed.checkpoint.filesystem import SerializationFormat
+
+    with pytest.raises(ValueError, match="serialization_format"):
+        lmc.Writer(tmp_path, serialization_format=SerializationFormat.SAFETENSORS)
+
+
+class Pipe(io.RawIOBase):
+    """Takes and gives little at a time, and cannot seek."""
+
+    def __init__(self, data=b""):
+        self.data, self.at = bytearray(data), 0
+
+    def write(self, data):
+        n = min(len(data), 1000)
+        self.data += bytes(data[:n])
+        return n
+
+    def read(self, size=-1):
+        assert size == -1
+        return bytes(self.data)
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [5], [1023, 1024, 1025], [3_000_000], [100] * 20000, [200_000, 2_000_000], [700] * 3000 + [9000]])
+def test_streams(sizes):
+    """Any bytes, in any pieces, not only torch.save()'s."""
+    rng = random.Random(len(sizes))
+    pieces = [rng.randbytes(n // 2) + bytes(n - n // 2) for n in sizes]
+    whole = b"".join(pieces)
+    pipe = Pipe()
+    stream = lmc.Extension().transform_to(pipe)
+    for piece in pieces:
+        assert stream.write(piece) == len(piece)
+        stream.flush()
+    stream.close()
+    end = len(pipe.data)
+    stream.close()
+    assert len(pipe.data) == end
+    for source in (Pipe(pipe.data), io.BytesIO(pipe.data)):
+        reader = lmc.Extension().transform_from(source)
+        assert reader.read(-1) == whole and reader.read(1) == b""
+        for _ in range(20):
+            at, n = rng.randrange(len(whole) + 1), rng.randrange(70_000)
+            assert reader.seek(at) == at
+            assert reader.read(n) == whole[at : at + n] and reader.tell() == min(at + n, len(whole))
+        if whole:
+            assert reader.seek(-1, os.SEEK_END) == len(whole) - 1 and reader.read() == whole[-1:]
+
+
+def test_share_of_threads(monkeypatch):
+    monkeypatch.setattr(lmc, "count_threads", lambda threads: 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert lmc._share_threads(None) == 2 and lmc._share_threads(None, 2) == 1 and lmc._share_threads(5) == 5
+
+
+def run_ranks(n, directory, source, target):
+    program = Path(__file__).with_name("dcp_ranks.py")
+    environment = {**os.environ, "LOCAL_WORLD_SIZE": str(n), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, program, str(rank), str(n), directory, source, target],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        for rank in range(n)
+    ]
+    try:
+        said = [rank.communicate(timeout=300)[0].decode() for rank in ranks]
+    finally:
+        for rank in ranks:  # the others wait for one that has failed
+            rank.kill()
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
+
+
+def test_ranks(tmp_path):
+    """FSDP2: 1 rank saves, 4 load it and save a delta, 2 load that and save another one by async_save, 1 loads it."""
+    run_ranks(1, tmp_path, "-", "a")
+    run_ranks(4, tmp_path, "a", "b")
+    run_ranks(2, tmp_path, "b", "c")
+    whole = torch.load(tmp_path / "c.pt")
+    check(lmc.Reader(tmp_path / "c"), {"model.0.weight": whole["model/0.weight"], "model.1.bias": whole["model/1.bias"]})
+    for name in "abc":
+        assert (tmp_path / name / ".metadata").exists()
+    metadata = lmc.Reader(tmp_path / "b").read_metadata()
+    chunks = metadata.state_dict_metadata["model.0.weight"].chunks
+    assert len(chunks) == 4
+    for name, base in (("b", "a"), ("c", "b")):  # deltas across numbers of ranks
+        data = item(tmp_path / name, "model.0.weight")
+        with lmc_codec.open(data) as r:
+            assert r.base_identity is not None and f"../{base}".encode() in r.metadata["dcp"]
