@@ -131,7 +131,9 @@
 #endif
 
 /* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
- * memset does as well. Structs grow at their ends only. */
+ * memset does as well. Structs grow at their ends only: source that is compiled again goes on to
+ * work. No promise is made of binaries: a program must be compiled with the lmc.h that it is linked
+ * with. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -22883,6 +22885,12 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind,
                                           uint32_t number); /* writer.h */
 
+/* What waits of a file; a group of empty ones has no bytes at all. */
+LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
+{
+    return w->group.data ? w->group.data + (size_t)f->start : NULL;
+}
+
 /* Writes what waits. */
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
@@ -22898,7 +22906,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.data + (size_t)f->start));
+        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
     }
     w->in_group = 1;
     w->plan.position = 0;
@@ -27870,6 +27878,7 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 /* It can be used again. alloc_user stays, as the caller has set it. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
+    if (!memory) return;
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;

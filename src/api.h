@@ -68,7 +68,9 @@
 #endif
 
 /* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
- * memset does as well. Structs grow at their ends only. */
+ * memset does as well. Structs grow at their ends only: source that is compiled again goes on to
+ * work. No promise is made of binaries: a program must be compiled with the lmc.h that it is linked
+ * with. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \

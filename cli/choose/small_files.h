@@ -8,7 +8,7 @@
 
 struct members;
 
-/* There are several small files without tensors: a snapshot's header tells. */
+/* There are many small files without tensors, so that it is worth to group them. */
 int has_small_files(const struct members *m);
 
 /* Files, not those of another snapshot: directories and small files come first, of one kind one

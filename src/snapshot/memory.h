@@ -84,6 +84,7 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 /* It can be used again. alloc_user stays, as the caller has set it. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
+    if (!memory) return;
     if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;

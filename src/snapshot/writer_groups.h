@@ -119,6 +119,12 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind,
                                           uint32_t number); /* writer.h */
 
+/* What waits of a file; a group of empty ones has no bytes at all. */
+LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
+{
+    return w->group.data ? w->group.data + (size_t)f->start : NULL;
+}
+
 /* Writes what waits. */
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
@@ -134,7 +140,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.data + (size_t)f->start));
+        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
     }
     w->in_group = 1;
     w->plan.position = 0;
