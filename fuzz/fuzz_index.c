@@ -35,7 +35,7 @@ static volatile size_t sink; /* so that all of it is read */
 
 static size_t length(const char *s) { return s ? strlen(s) : 0; }
 
-static void list(const lmc_reader *reader, unsigned seed)
+static void list(lmc_reader *reader, unsigned seed)
 {
     const size_t n_files = fuzz_info(reader).n_files;
     size_t i, j, sum = 0;
