@@ -236,6 +236,46 @@ int CALL(open)(const char *path, int flags, ...)
 }
 ALIAS(int, open64, open, const char *, int, ...);
 
+/* The path of a name below a directory's descriptor, for the log; ".." is taken from the end. */
+static const char *resolve(int fd, const char *name, char path[2 * 4096])
+{
+    char link[64], *slash;
+    long size;
+    if (fd == AT_FDCWD || name[0] == '/') return name;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    size = syscall(SYS_readlinkat, AT_FDCWD, link, path, 4095);
+    if (size < 0) return name;
+    path[size] = 0;
+    if (strcmp(name, "..") == 0) {
+        slash = strrchr(path, '/');
+        if (slash && slash != path) *slash = 0;
+    } else if (strcmp(name, ".") != 0) {
+        snprintf(path + size, 4096, "/%s", name);
+    }
+    return path;
+}
+
+REAL(int, openat, int, const char *, int, ...);
+int CALL(openat)(int at_fd, const char *name, int flags, ...)
+{
+    const int creates = (flags & O_CREAT) != 0,
+              is_new = creates && syscall(SYS_faccessat, at_fd, name, F_OK) != 0;
+    char path[2 * 4096];
+    struct call c = begin(OPEN, "open", is_new);
+    mode_t mode = 0;
+    int fd;
+    if (creates) {
+        va_list list;
+        va_start(list, flags);
+        mode = va_arg(list, mode_t);
+        va_end(list);
+    }
+    fd = fails(&c) ? -1 : DO(openat)(at_fd, name, flags, mode);
+    end(&c, fd, "%d %d %s", is_new, (flags & O_TRUNC) != 0, resolve(at_fd, name, path));
+    return fd;
+}
+ALIAS(int, openat64, openat, int, const char *, int, ...);
+
 REAL(int, mkstemp, char *);
 int CALL(mkstemp)(char *path)
 {
@@ -450,7 +490,50 @@ CHANGE(ATTRIBUTE, 0, utimensat,
        (int fd, const char *path, const struct timespec times[2], int flags),
        int COMMA const char *COMMA const struct timespec *COMMA int, (fd, path, times, flags), "%s",
        path);
+CHANGE(ATTRIBUTE, 0, fchmodat, (int fd, const char *path, mode_t mode, int flags),
+       int COMMA const char *COMMA mode_t COMMA int, (fd, path, mode, flags), "%s %o", path, mode);
 CHANGE(LOCK, 0, flock, (int fd, int operation), int COMMA int, (fd, operation), "%d", fd);
+
+/* Below a descriptor: in the log they are what they would be with a path. */
+REAL(int, mkdirat, int, const char *, mode_t);
+int CALL(mkdirat)(int fd, const char *name, mode_t mode)
+{
+    char path[2 * 4096];
+    struct call c = begin(NAME, "mkdir", 1);
+    int result = fails(&c) ? -1 : DO(mkdirat)(fd, name, mode);
+    end(&c, result, "%s", resolve(fd, name, path));
+    return result;
+}
+
+REAL(int, unlinkat, int, const char *, int);
+int CALL(unlinkat)(int fd, const char *name, int flags)
+{
+    char path[2 * 4096];
+    struct call c = begin(NAME, flags & AT_REMOVEDIR ? "rmdir" : "unlink", 0);
+    int result = fails(&c) ? -1 : DO(unlinkat)(fd, name, flags);
+    end(&c, result, "%s", resolve(fd, name, path));
+    return result;
+}
+
+REAL(int, linkat, int, const char *, int, const char *, int);
+int CALL(linkat)(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+    char old[2 * 4096], path[2 * 4096];
+    struct call c = begin(NAME, "link", 1);
+    int result = fails(&c) ? -1 : DO(linkat)(from_fd, from, to_fd, to, flags);
+    end(&c, result, "%s %s", resolve(from_fd, from, old), resolve(to_fd, to, path));
+    return result;
+}
+
+REAL(int, symlinkat, const char *, int, const char *);
+int CALL(symlinkat)(const char *target, int fd, const char *name)
+{
+    char path[2 * 4096];
+    struct call c = begin(NAME, "symlink", 1);
+    int result = fails(&c) ? -1 : DO(symlinkat)(target, fd, name);
+    end(&c, result, "%s", resolve(fd, name, path));
+    return result;
+}
 
 REAL(char *, mkdtemp, char *);
 char *CALL(mkdtemp)(char *path)
@@ -461,7 +544,7 @@ char *CALL(mkdtemp)(char *path)
     return result;
 }
 
-/* renameat2() is called so where the C library may not have it */
+/* renameat2() and syncfs() are called so where the C library may not have it */
 REAL(long, syscall, long, ...);
 long CALL(syscall)(long what, ...)
 {
@@ -471,6 +554,12 @@ long CALL(syscall)(long what, ...)
     va_start(list, what);
     for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
     va_end(list);
+    if (what == SYS_syncfs) { /* as fsync(): it takes long, and changes nothing that is seen */
+        c = begin(SYNC, "syncfs", 0);
+        result = fails(&c) ? -1 : 0;
+        end(&c, result, "%d", (int)a[0]);
+        return result;
+    }
     if (what != SYS_renameat2) return DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
     c = begin(NAME, a[4] == 2 ? "exchange" : "rename", 0);
     result = fails(&c) ? -1 : DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
