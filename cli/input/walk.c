@@ -21,7 +21,8 @@ static uint64_t get_le(const uint8_t *bytes, unsigned size)
     return value;
 }
 
-/* The field Prediction of a RUN: behind Run_Size, a varint, and one byte more (spec 5.2). */
+/* The field Prediction of a RUN: behind Run_Size, a varint, and one byte more (spec 5.2). Negative:
+ * it cannot be read. */
 static int read_prediction(int fd, uint64_t at)
 {
     uint8_t body[12];
@@ -31,7 +32,7 @@ static int read_prediction(int fd, uint64_t at)
     return i + 2 < sizeof body ? body[i + 2] : -1;
 }
 
-/* To the index, counting blocks on the way; 0: there is none. */
+/* To the index, counting blocks on the way; 0: there is none, or not all can be read. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
 {
     uint8_t header[HEADER_SIZE];
@@ -48,6 +49,7 @@ static uint64_t walk_to_index(int fd, struct base_use *use)
         if (memcmp(header, "INDX", 4) == 0) return at;
         at += HEADER_SIZE;
         if (memcmp(header, "RUN ", 4) == 0) prediction = read_prediction(fd, at);
+        if (prediction < 0) break; /* it cannot be read, which does not say that it is another */
         if (get_le(header + 8, 8) > INT64_MAX - at) break;
         at += get_le(header + 8, 8);
     }

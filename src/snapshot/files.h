@@ -790,30 +790,3 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
     return lmc__append_file_entry(out, file, 0);
 }
-
-/* The FILE body of the last n of the list, which have no tensors. */
-LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
-                                                   size_t n)
-{
-    const char *before = "";
-    size_t i;
-    LMC__TRY(lmc__append_varint(out, n));
-    for (i = l->n_files - n; i < l->n_files; i++) {
-        const lmc_file *const file = &lmc__listed_at(l, i)->file;
-        const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(
-            out, file,
-            lmc__count_shared((const uint8_t *)before, (const uint8_t *)file->path, most, 1)));
-        before = file->path;
-    }
-    return LMC_OK;
-}
-
-/* The last n of the list, each of which has a stream of its own, become files of one stream. body:
- * theirs, of lmc__append_group. They keep their numbers, and were checked when they came. */
-LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
-                                                   size_t size)
-{
-    for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size, LMC__FEATURE_GROUPED);
-}
