@@ -289,7 +289,8 @@ static int check_combinations(const struct arguments *a)
                           "");
     if (o->to_stdout || (o->output && is_dash(o->output)))
         return fail_usage(a, "--rm needs an output file that can be read back%s", "");
-    if (has_dash && !is_series(a)) return fail_usage(a, "--rm cannot remove standard input%s", "");
+    if ((has_dash || a->n_names == 0) && !is_series(a))
+        return fail_usage(a, "--rm cannot remove standard input%s", "");
     return CODE_OK;
 }
 
@@ -462,8 +463,11 @@ static int answer(const struct reading *r, int *code)
     const int at = find_first_name(r);
     const char *word = at ? r->argv[at] : "";
     if (strcmp(word, "help") == 0) *code = print_help(at + 1 < r->argc ? r->argv[at + 1] : "");
-    else if (strcmp(word, "version") == 0 && at + 1 == r->argc) *code = print_version();
-    else return 0;
+    else if (strcmp(word, "version") != 0) return 0;
+    else if (at + 1 == r->argc) *code = print_version();
+    else
+        *code = fail(CODE_USAGE, NULL,
+                     "'lmc version' takes no files; to compress one of that name, write ./version");
     return 1;
 }
 

@@ -43,6 +43,21 @@ def metadata_replaced(data, key, value):
 
 
 class Arguments(Case):
+    def test_standard_input_is_not_removed(self):
+        """--rm with standard input that nobody has named: a file called "-" was removed, or lmc crashed."""
+        self.write("-", b"precious")
+        self.write("x", b"x" * 1000)
+        self.lmc("./x")
+        packed = self.read("x.lmc")
+        self.refuses(None, "--rm", code=2, says="--rm cannot remove standard input", stdin=b"x" * 1000)
+        for args in (("-d", "--rm"), ("-d", "--rm", "-o", "out")):
+            self.refuses(None, *args, code=2, says="--rm cannot remove standard input", stdin=packed)
+        self.assertEqual(self.read("-"), b"precious")
+
+    def test_version_takes_no_files(self):
+        self.write("f", b"x")
+        self.refuses(None, "version", "f", code=2, says="takes no files")
+
     def test_a_verb_is_a_verb_wherever_it_stands(self):
         """Finding 3: 'lmc --rm -f diff live x.lmc' compressed and removed both."""
         self.write("live", b"one" * 1000)
