@@ -93,8 +93,9 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
     if (error) return fail_errno(e->path, error, "cannot put the new file there");
     return e->file == FILE_THERE /* or what needs it would be coded as if it were not there */
                ? CODE_OK
-               : fail(CODE_ERROR, e->path, "was coded again, but cannot be read now; nothing was "
-                                           "removed");
+               : fail(CODE_ERROR, e->path,
+                      "was coded again, but cannot be read now; nothing was "
+                      "removed");
 }
 
 /* Codes it against another one that is kept, or as an anchor. */
