@@ -190,7 +190,7 @@ class Terminal(Hostile):
         name = "a\u202eb\u009bc"
         self.write("a.bin", b"x" * 1000)
         self.call("series", "s", "add", "--name", name, "a.bin")
-        for args in (("list",), ("prune", "--dry-run", name), ("prune", "-v", name)):
+        for args in (("list",), ("prune", "-f", "--dry-run", name), ("prune", "-f", "-v", name)):
             for said in self.call("series", "s", *args): self.check(said)
 
     def test_readable_names_stay(self):

@@ -58,7 +58,9 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
     if (code != CODE_OK) return code;
     error = open_made(&t->made, t->root, t->o->max_files ? t->o->max_files : DEFAULT_MAX_FILES,
                       t->o->max_depth ? (size_t)t->o->max_depth : DEFAULT_MAX_DEPTH);
-    return error ? fail_errno(t->target, error, "cannot create a directory beside it") : CODE_OK;
+    if (!error) return CODE_OK;
+    remove_temporary();
+    return fail_errno(t->target, error, "cannot create a directory beside it");
 }
 
 int fail_made(const struct restored_tree *t, const char *path, int error)
