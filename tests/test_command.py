@@ -459,7 +459,9 @@ class Verbs(Case):
         with open(os.path.join(ROOT, "spec", "vectors", "manifest.json")) as f:
             valid = json.load(f)["valid"]
         for want in valid:
-            o = self.listing(os.path.join(ROOT, "spec", "vectors", "valid", want["name"] + ".lmc"))
+            says = "cannot tell the hashes" if want["name"] == "hash_ends" else ""  # its hashes are not whole
+            path = os.path.join(ROOT, "spec", "vectors", "valid", want["name"] + ".lmc")
+            o = json.loads(self.lmc("-l", "--json", path, says=says).stdout)
             for file, found in zip(want["files"], o["files"]):
                 self.assertEqual(found.get("path_hex", file.get("path_hex")), file.get("path_hex"))
                 for t, f in zip(file["tensors"], found["tensors"]):

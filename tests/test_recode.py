@@ -352,13 +352,14 @@ class Rebase(Chain):
             for file in o["files"]:
                 for part in [file] + file["tensors"]:
                     del part["packed_size"]
+                    part.pop("sha256", None)  # of some vectors it is wrong, on purpose; made anew it is right
             return o["identity"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
         for v in manifest["valid"]:
             path = os.path.join(vectors, "valid", v["name"] + ".lmc")
             bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
             process = self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc", says="")
             self.assertEqual(describe("x.lmc"), describe(path))
-            left_out = {k for k in self.listing(path)["metadata"] if k.startswith("lmc.")} - {"lmc.base", "lmc.policy", "lmc.source"}
+            left_out = {k for k in self.listing(path)["metadata"] if k.startswith("lmc.")} - {"lmc.base", "lmc.links", "lmc.policy", "lmc.source"}
             self.assertEqual(left_out, set(re.findall(r"its metadata '(.*?)' tells of the old file", process.stderr.decode())))
             self.assertFalse(left_out & set(self.listing("x.lmc")["metadata"]))
             self.lmc("verify", "x.lmc")
