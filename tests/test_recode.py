@@ -355,6 +355,8 @@ class Rebase(Chain):
                     part.pop("sha256", None)  # of some vectors it is wrong, on purpose; made anew it is right
             return o["identity"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
         for v in manifest["valid"]:
+            if v["name"] == "hash_ends":
+                continue  # a listing says that its hashes are not whole: see Verbs.test_json_of_every_vector
             path = os.path.join(vectors, "valid", v["name"] + ".lmc")
             bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
             process = self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc", says="")
