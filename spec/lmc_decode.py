@@ -6,13 +6,14 @@ Usage: lmc_decode.py [OPTION]... FILE.lmc OUT      restore; OUT is a file if the
 FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
 --base BASE   for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right
               identity is taken, and again for a base that is a delta itself. It is held in memory.
---level N     be a decoder of conformance level N (0 .. 5, default 5): refuse what is above it
+--level N     be a decoder of conformance level N (0 .. 4, default 4): refuse what is above it
 --limit N     restore at most N bytes in all (LIMIT): a small file can restore to a huge one
 --hashes      check the SHA-256 hashes, too, if the file has them (section "hash")
 
 Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
 is left at OUT. As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
 """
+import filecmp
 import functools
 import hashlib
 import io
@@ -151,7 +152,7 @@ class Input:
 
 # ---- 3. Layout ----
 
-ALL_LEVELS = 5                                 # conformance levels: 0 Direct, 1 Max, 2 Delta, 3 Own, 4 Quantised, 5 All
+ALL_LEVELS = 4                                 # conformance levels: 0 Direct, 1 Joint, 2 Delta, 3 Own, 4 Quantised
 
 
 class Snapshot:
@@ -223,7 +224,7 @@ MAGIC = bytes.fromhex("834C4D430D0A1A0A")
 DRAFT_MAGIC = bytes.fromhex("8C4C4D430D0A1A0A")
 FORMAT_MAJOR = 1
 HEADER_SIZE = 80
-JOINT_BIT, BASE_BIT, OWN_BIT, QUANTISED_BIT, GROUPED_BIT = range(5)             # of Incompatible; level N knows the first N
+JOINT_BIT, BASE_BIT, OWN_BIT, QUANTISED_BIT = range(4)                          # of Incompatible; level N knows the first N
 
 
 def read_file_header(source, snapshot):
@@ -295,6 +296,7 @@ class File:
         self.path, self.kind, self.size, self.mode, self.mtime = path, kind, size, None, None
         self.crc = self.start = self.done = self.next_tensor = 0
         self.data, self.text, self.identity = bytearray(), None, None
+        self.outside, self.sha256 = hashlib.sha256(), None                      # section 9.5: of the bytes that are of no tensor
         self.set_tensors([])
 
     def set_tensors(self, tensors):
@@ -320,7 +322,6 @@ def read_file_body(body, snapshot):
     """The files, which are added to those of the snapshot."""
     n_files = body.varint()
     require(1 <= n_files <= MAX_FILES, "N_Files")
-    require(n_files == 1 or snapshot.uses(GROUPED_BIT), "several files in a section without bit 4 of Incompatible")
     files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
     for _ in range(n_files):
         file = read_file_entry(body, files[-1].path if files else b"", entries, snapshot)
@@ -1084,6 +1085,7 @@ def add_to_file(file, data, keep):
         file.data += data
     file.crc = crc32c(data, file.crc)
     start, end = file.done, file.done + len(data)
+    add_outside(file, data, start, end)
     if file.whole:
         add_to_tensor(file.whole, data)
     while file.next_tensor < len(file.tensors):
@@ -1097,13 +1099,25 @@ def add_to_file(file, data, keep):
     file.done = end
 
 
+def add_outside(file, data, start, end):
+    """Sum up what is of no tensor; those before file.next_tensor end where these bytes start, or before."""
+    for tensor in itertools.islice(file.tensors, file.next_tensor, None):
+        if tensor.offset >= end:
+            break
+        if tensor.offset > start:
+            file.outside.update(data[start - end + len(data):tensor.offset - end + len(data)])
+        start = max(start, tensor.end)
+    if start < end:
+        file.outside.update(data[start - end + len(data):])
+
+
 def add_to_tensor(tensor, data):
     tensor.sums = tensor.sums or Sums()
     tensor.sums.add(data)
 
 
 def finish_file(file):
-    file.size = file.done
+    file.size, file.sha256 = file.done, file.outside.digest()
     for tensor in file.tensors[file.next_tensor:]:                              # those of no bytes, if no byte came at all
         identify_tensor(tensor, TENSOR, tensor.shape, tensor.size)
     if file.whole:
@@ -1433,8 +1447,28 @@ SHA256_HASHES = bytes([1, 0, 0, 0, 0, 0, 0, 0])
 
 
 def check_hashes(body, snapshot):
-    """The section "hash" of Algorithm 1: SHA-256 of every item."""
-    require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
+    """The section "hash" of Algorithm 1: Snapshot_Hash, and SHA-256 of every tensor and of what else is in every file."""
+    hashes = b"".join(tensor.sha256 for file in snapshot.files for tensor in file.tensors + [file])
+    require(body[8:] == hash_snapshot(snapshot) + hashes, "a hash of the section hash, or its size")
+
+
+def hash_snapshot(snapshot):
+    """Of what this function puts together: all that the snapshot says, in one form."""
+    parts = [b"LMC content 1\0", struct.pack("<Q", len(snapshot.files))]
+    for file in sorted(snapshot.files, key=lambda file: file.path):
+        form = IS_DIRECTORY * (file.kind == DIRECTORY) | HAS_MODE * (file.mode is not None) | HAS_MTIME * (file.mtime is not None)
+        seconds, nanoseconds = divmod(file.mtime or 0, 10**9)
+        parts += [struct.pack("<I", len(file.path)), file.path,
+                  struct.pack("<BQIqIQ", form, file.size, file.mode or 0, seconds, nanoseconds, len(file.tensors))]
+        for tensor in file.tensors:
+            parts += [struct.pack("<I", len(tensor.name)), tensor.name, bytes([len(tensor.dtype)]), tensor.dtype,
+                      struct.pack("<B%dQ" % len(tensor.shape), len(tensor.shape), *tensor.shape),
+                      struct.pack("<QQBBI", tensor.offset, tensor.size, *tensor.loss), tensor.sha256]
+        parts.append(file.sha256)
+    for key, value in snapshot.metadata:
+        if not key.startswith(b"lmc.") or key == b"lmc.links":
+            parts += [struct.pack("<II", len(key), len(value)), key, value]
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 # ---- 10. Index and trailer ----
@@ -1502,26 +1536,30 @@ EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BA
 def links_of(value, files):
     """The links of a directory (section 10.2), as (b"s" or b"h", Path, Target)."""
     links, contents = [], {file.path: file for file in files}
-    if value and value[-1:] != b"\0" or value.count(b"\0") % 2:
-        raise LmcError("CORRUPT", "lmc.links ends within a link")
+    require(value[-1:] in (b"", b"\0") and value.count(b"\0") % 2 == 0, "lmc.links ends within a link")                       # R10.2-5
     parts = value.split(b"\0")[:-1]
     for head, target in zip(parts[0::2], parts[1::2]):
         kind, path = head[:1], head[1:]
-        require(kind in (b"s", b"h") and target != b"", "a link of another Type, or without Target")
+        require(kind in (b"s", b"h") and 1 <= len(target) <= MAX_PATH_SIZE, "a link of another Type, or the size of its Target")  # R10.2-5
         for name in [path] + ([target] if kind == b"h" else []):
-            require(b"\\" not in name and not {b"", b".", b".."} & set(name.split(b"/")), "Path of a link")
-        require(not links or links[-1][1] < path, "links do not ascend")
+            require(len(name) <= MAX_PATH_SIZE and b"\\" not in name and not {b"", b".", b".."} & set(name.split(b"/")), "Path of a link")
+        require(not links or links[-1][1] < path, "links do not ascend")                                                      # R10.2-6
+        links.append((kind, path, target))
+    symbolic = {path for kind, path, _ in links if kind == b"s"}
+    require(not symbolic & contents.keys(), "a link where a file is")                                                         # R10.2-8
+    require(not any(symbolic & parents_of(path) for path in [*contents, *symbolic]), "something below a link")                # R10.2-8
+    for kind, path, target in links:
         if kind == b"h":
             pair = [contents.get(name) for name in (path, target)]
             require(all(pair) and path != target and pair[0].kind == pair[1].kind == REGULAR and pair[0].crc == pair[1].crc and
-                    pair[0].size == pair[1].size, "a hard link of two that are not one")
+                    pair[0].size == pair[1].size, "a hard link of two that are not one")                                      # R10.2-7
         else:
-            above = [path[:i] for i, byte in enumerate(path) if byte == 0x2F]
-            require(path not in contents and not any(name in contents and contents[name].kind == REGULAR for name in above),
-                    "a link where a file is")
-            require(not any(name == p for name in above for k, p, _ in links if k == b"s"), "a link below a link")
-        links.append((kind, path, target))
+            require(not any(contents[name].kind == REGULAR for name in parents_of(path) & contents.keys()), "a link below a file")
     return links
+
+
+def parents_of(path):
+    return {path[:i] for i, byte in enumerate(path) if byte == 0x2F}
 
 
 class Restore:
@@ -1573,6 +1611,7 @@ class Restore:
         """Section 10.2. The directory is new and private, and no link was made below another one: none is followed."""
         path, folder = os.path.join(self.root, path), os.path.dirname(path)
         if kind == b"h":
+            require(filecmp.cmp(path, os.path.join(self.root, target), shallow=False), "a hard link of two that are not one")
             os.remove(path)
             os.link(os.path.join(self.root, target), path)
         else:

@@ -190,8 +190,11 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     uint8_t hash[32];
     const enum lmc_status status =
         lmc_reader_read_content_hash(a->reader, 0, f->n_tensors ? f->tensors : NULL, hash);
-    if (status == LMC_OK) set_json(object, "hashes", json_string("sha256"));
-    else if (status != LMC_ERR_NOT_FOUND) {
+    if (status == LMC_OK) {
+        set_json(object, "hashes", json_string("sha256"));
+        if (lmc_reader_read_snapshot_hash(a->reader, hash) == LMC_OK)
+            set_json_identity(object, "sha256", hash);
+    } else if (status != LMC_ERR_NOT_FOUND) {
         set_json(object, "hashes", json_string("damaged"));
         say(a->name, "its SHA-256 hashes are damaged and not listed: %s", lmc_status_text(status));
     }

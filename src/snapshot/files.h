@@ -361,7 +361,7 @@ typedef struct lmc__body_counts {
 
 /* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
  * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__body_counts *counts)
+static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
 {
     lmc__file_entry file;
     lmc__tensor_entry tensor;
@@ -369,7 +369,6 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__b
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
     LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
-    LMC__CHECK(counts->n_files == 1 || (features & LMC__FEATURE_GROUPED), LMC_ERR_CORRUPT);
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
@@ -531,8 +530,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
  * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
  * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
  * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size,
-                                         unsigned features)
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
 {
     lmc__stream *stream;
     lmc__body_counts counts;
@@ -544,7 +542,7 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     memset(&x, 0, sizeof x);
     x.c.p = body;
     x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, features, &counts));
+    LMC__TRY(lmc__count_body(&x.c, &counts));
     LMC__TRY(
         lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                           8 * counts.n_words + counts.n_chars));
@@ -575,11 +573,10 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
 }
 
 /* The next FILE body. If it is refused, the list stays as it was, but for paths. */
-LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size,
-                                                 unsigned features)
+LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
-    enum lmc_status status = lmc__parse_stream(l, body, size, features);
+    enum lmc_status status = lmc__parse_stream(l, body, size);
     if (status == LMC_OK) status = lmc__check_paths(l, lmc__stream_at(l, n));
     if (status != LMC_OK && l->n_streams > n) lmc__remove_stream(l);
     return status;
