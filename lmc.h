@@ -200,7 +200,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
+ * are the same (spec 5.1). */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -805,7 +806,7 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
+ * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
@@ -964,7 +965,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                const char *key, const void **value,
                                                                size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+ * where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);
@@ -19014,16 +19015,19 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     uint64_t features;
     size_t i;
     LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R4.1-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R4.1-2 */
+    /* R4.1-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT); /* R4.1-5 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R4.1-6 */
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);         /* R4.1-7 */
     for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    /* R4.1-8 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    /* R4.1-9 */
     LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -19081,10 +19085,12 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R10.3-1 */
+    /* R10.3-2 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
-    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R10.3-3 */
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R10.3-4 */
+    /* R10.3-5, R10.3-6 */
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);
@@ -19392,9 +19398,11 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
 {
     const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
                    layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
+    /* R7-11 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
+    /* R4.2-2 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }
@@ -19663,16 +19671,17 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
-    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM); /* R5-1 */
     memcpy(section->kind, p, 4);
     section->number = lmc__load32(p + 4);
     section->size = lmc__load64(p + 8);
     section->body_crc = lmc__load32(p + 20);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    /* R5-3 */
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
                    lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R5-5 */
     return LMC_OK;
 }
 
@@ -19714,11 +19723,11 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     do {
         LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2.1-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT);
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2.1-1 */
     return LMC_OK;
 }
 
@@ -19751,8 +19760,9 @@ static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
+        /* R5.4-1, R5.4-2 */
         LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R5.4-3 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -20004,18 +20014,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
- * string. */
-static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
-    0, 1, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
-
-/* And back; LMC_DTYPE_COUNT: a number that is none. */
-static unsigned lmc__find_dtype_code(unsigned code)
-{
-    unsigned i;
-    for (i = 0; i < LMC_DTYPE_COUNT && lmc__dtype_codes[i] != code; i++) {}
-    return i;
-}
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1). LMC_AUTO, and
+ * what is added to the enum later, is written as a string. */
+#define LMC__LAST_DTYPE_CODE 22u
 
 /* -- entries: their fields, which are complete and within their limits -- */
 
@@ -20035,7 +20036,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
+    /* R5.1-4 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -20052,7 +20054,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -20081,23 +20083,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(lmc__find_dtype_code(code) < LMC_DTYPE_COUNT, LMC_ERR_UNSUPPORTED);
-    e->dtype = (enum lmc_dtype)lmc__find_dtype_code(code);
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
+        /* R5.1-24 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT);
-        for (i = 1; i < LMC_DTYPE_COUNT; i++) /* one dtype has one form */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            /* R5.1-25 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -20111,22 +20115,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    /* R2.1-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -20134,9 +20139,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
+        /* R5.1-30 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
     }
     return LMC_OK;
 }
@@ -20157,9 +20163,10 @@ static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
+        /* R5.1-5 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -20197,13 +20204,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
     return LMC_OK;
 }
 
@@ -20223,7 +20230,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT);
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -20241,13 +20248,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -20265,7 +20272,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -20291,7 +20298,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -20305,7 +20312,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT);
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
         items += n;
     }
     return LMC_OK;
@@ -20354,6 +20361,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const char *const path = lmc__listed_at(l, i)->file.path;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
+        /* R5.1-13 */
         LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
                    LMC_ERR_CORRUPT);
         LMC__TRY(lmc__add_path(&l->paths, i, path));
@@ -20480,7 +20488,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
     if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, lmc__dtype_codes[w->dtype]));
+        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
         if (w->dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
@@ -20759,8 +20767,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
+    /* R5.2-5 */
     LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
+    /* R5.2-6 */
     LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -20788,15 +20798,18 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     LMC__TRY(lmc__get8(c, &log2_block));
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__TRY(lmc__get8(c, &run->conversion));
+    /* R5.2-3, R5.2-4 */
     LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
                LMC_ERR_UNSUPPORTED);
+    /* R5.2-4 */
     LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R5.2-1 */
+    /* R5.2-2 */
     LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
                LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << log2_block;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R5.2-7 */
     return LMC_OK;
 }
 
@@ -20816,7 +20829,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R5.2-11 */
     }
     return LMC_OK;
 }
@@ -20843,13 +20856,13 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     c.p = body;
     c.end = body + size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R6.2-1 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R5.2-8 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
@@ -20861,12 +20874,12 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
                 LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
                 s.size = end - s.start;
             }
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT);
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R5.2-10 */
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R5.2-18 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R5.2-10 */
     }
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
@@ -21092,6 +21105,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
+        /* R10.2-1, R10.2-2 */
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
@@ -21100,6 +21114,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
                    LMC_ERR_CORRUPT);
         next.name = c->p;
         next.size = key_size;
+        /* R10.2-3 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
         (void)lmc__take_bytes(c, (size_t)key_size + value_size);
@@ -21312,11 +21327,13 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
+    /* R9.5-2 */
     LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
                LMC_ERR_CORRUPT);
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
+    /* R9.5-5 */
     LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -23750,7 +23767,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
-    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
@@ -23816,7 +23833,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -23911,8 +23928,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
+    /* R10.1-1 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
@@ -23922,6 +23940,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_identity(&r->items, identity);
+    /* R10.1-3 */
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
@@ -23987,6 +24006,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
+    /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return lmc__restore_metadata(r);
 }
@@ -25182,7 +25202,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     uint64_t sum = 0;
     size_t number;
     if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     *encoded = 0;
@@ -25219,7 +25239,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, 
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
     if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
     *at = *size = 0;

@@ -137,7 +137,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
+ * are the same (spec 5.1). */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -742,7 +743,7 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
+ * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
@@ -901,7 +902,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                const char *key, const void **value,
                                                                size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+ * where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);

@@ -466,7 +466,7 @@ class Verbs(Case):
         with open(os.path.join(ROOT, "spec", "vectors", "manifest.json")) as f:
             valid = json.load(f)["valid"]
         for want in valid:
-            damaged = want["name"] in ("hash_short", "hash_long", "hash_ends")  # not as many hashes as items
+            damaged = want["section"] == "9.5" and "or" in want and want["name"] not in ("hash_content_wrong", "hash_twice", "hash_twice_apart")
             path = os.path.join(ROOT, "spec", "vectors", "valid", want["name"] + ".lmc")
             p = self.lmc("-l", "--json", path, says="hashes are damaged" if damaged else None)
             o = json.loads(p.stdout)

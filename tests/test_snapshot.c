@@ -1794,7 +1794,6 @@ static void make_group(const t_model *model, unsigned log2_block, t_memory *out)
     free(w.sections[0].facts.data);
     w.sections[0].body = body;
     w.sections[0].facts = facts;
-    w.header[16] |= 16; /* Grouped */
     t_model_identity(model, w.identity);
     memset(out, 0, sizeof *out);
     w_build(&w, out);
@@ -1864,7 +1863,7 @@ static void test_grouped(void)
         restore_options.in_place = 1;
         restore_options.read_back = t_on_read_back;
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong),
-                     LMC_ERR_UNSUPPORTED);
+                     LMC_ERR_ARGUMENT);
         restore_options.in_place = 0;
         memset(&calls, 0, sizeof calls);
         for (in.calls = &calls; !t_quick || i == 3;

@@ -725,7 +725,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     uint64_t sum = 0;
     size_t number;
     if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     *encoded = 0;
@@ -762,7 +762,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, 
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
     if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
     *at = *size = 0;

@@ -346,7 +346,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__read_body(r, section));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
-    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
@@ -412,7 +412,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -507,8 +507,9 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
+    /* R10.1-1 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
@@ -518,6 +519,7 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_identity(&r->items, identity);
+    /* R10.1-3 */
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
     return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
@@ -583,6 +585,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
+    /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return lmc__restore_metadata(r);
 }

@@ -156,8 +156,8 @@ SourceFile = Struct.new(:path, :form, :size, :mode, :time, :tensors, :start, :en
     @text ||= must(tensors.sum { |t| t.name.size + 700 } < 2**30, 'a header text of 1 GiB', :LIMIT) && tensors.map { |t| text_part(t) }.join(',')
   end
 end
-DTYPES = %w[BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ F4 F6_E2M3 F6_E3M2 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64].freeze
-DTYPE_BITS = [8] * 8 + [4, 6, 6] + [16] * 4 + [32] * 3 + [64] * 4
+DTYPES = %w[BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64].freeze
+DTYPE_BITS = [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4
 
 class Decoder
   attr_reader :files

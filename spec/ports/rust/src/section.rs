@@ -171,6 +171,9 @@ pub struct Tensor {
 /// The dtypes that have a number, which counts from 1, with the bits of an element.
 const DTYPES: [(&[u8], u8); 22] = [
     (b"BOOL", 8),
+    (b"F4", 4),
+    (b"F6_E2M3", 6),
+    (b"F6_E3M2", 6),
     (b"U8", 8),
     (b"I8", 8),
     (b"F8_E5M2", 8),
@@ -178,9 +181,6 @@ const DTYPES: [(&[u8], u8); 22] = [
     (b"F8_E8M0", 8),
     (b"F8_E4M3FNUZ", 8),
     (b"F8_E5M2FNUZ", 8),
-    (b"F4", 4),
-    (b"F6_E2M3", 6),
-    (b"F6_E3M2", 6),
     (b"I16", 16),
     (b"U16", 16),
     (b"F16", 16),
