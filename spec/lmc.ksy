@@ -1,6 +1,7 @@
 # LMC format 1.0 for Kaitai Struct: header, sections, headers of blocks, index, trailer. The page is lmc-format.md; the
 # numbers of sections are those of the page. Payloads of blocks are bytes here, and no CRC or rule is checked: it shows
-# a file, it does not decode one. SPDX-License-Identifier: MIT
+# a file, it does not decode one. It has not been compiled: where it was written there was no compiler of Kaitai Struct.
+# What is tried with every release is `lmc dump FILE`, which prints every field by the names of the page. SPDX-License-Identifier: MIT
 meta:
   id: lmc
   title: LMC tensor snapshot
@@ -61,8 +62,6 @@ types:
         value: (incompatible & 4) != 0
       has_quantised:
         value: (incompatible & 8) != 0
-      has_grouped:
-        value: (incompatible & 16) != 0
   section:
     doc: Section 5; the blocks of a run follow its body.
     seq:

@@ -485,7 +485,7 @@ const MOST_IN_SET = 2 ** 24 - 1; // engines have no more
 const TABLE_ENTRY_SIZE = 256;
 
 /** The files of a FILE section. tables.left is what the tables of files and tensors may take yet. */
-function readFiles(body, features, tables) {
+function readFiles(body, tables) {
     const nFiles = body.upTo(2 ** 28, "N_Files");
     corruptIf(nFiles === 0, "N_Files");
     const charge = strings => {
@@ -1614,7 +1614,7 @@ function readStructure(bytes, header, limits) {
             sections.push(Object.assign(run, { at, end }));
         } else if (kind === "FILE") {
             if (stream) endStream(stream);
-            stream = new Stream(readFiles(body, header.features, tables));
+            stream = new Stream(readFiles(body, tables));
             nStreams++;
             for (const file of stream.files) files.push(file);
             sections.push(Object.assign(stream, { at, end }));

@@ -85,7 +85,7 @@ pub(crate) fn read<'a>(file: &'a [u8], header: FileHeader, limits: &Limits) -> R
         let content = match section.kind {
             SectionKind::File => {
                 let first = files.len();
-                for (file, size) in read_files(section.body, header.features, &mut memory)? {
+                for (file, size) in read_files(section.body, &mut memory)? {
                     files.push(file);
                     sizes.push(size);
                 }

@@ -212,7 +212,7 @@ pub(crate) fn size_of_shape(bits: u8, shape: &[u64]) -> Option<u64> {
 pub(crate) type FileEntry = (File, Option<u64>);
 
 /// Section 5.1: the body of a FILE. `memory` is what tables may take yet.
-pub(crate) fn read_files(body: &[u8], features: Features, memory: &mut u64) -> Result<Vec<FileEntry>> {
+pub(crate) fn read_files(body: &[u8], memory: &mut u64) -> Result<Vec<FileEntry>> {
     let mut input = Reader::of_part(body, "the body of a FILE ends early");
     let n_files = input.up_to(1 << 28, "N_Files")?;
     check(n_files != 0, "N_Files is 0")?;
