@@ -200,7 +200,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
+ * are the same (spec 5.1). */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -674,9 +675,9 @@ typedef struct lmc_writer_options {
     void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
-    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
-     * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
-     * some 0.3 GB/s. */
+    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
+     * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
      * that were coded so far. What is not LMC_OK ends the writer with that status. */
@@ -805,7 +806,7 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
+ * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
@@ -864,7 +865,7 @@ typedef struct lmc_snapshot_info {
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
     uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
     int has_base;               /* 1: it is a delta */
-    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
     unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -892,8 +893,16 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              const lmc_tensor *tensor,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
-/* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
- * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
+/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
+ * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
+ * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
+ * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
+ * this snapshot. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
+                                                                    uint8_t hash[32]);
+/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
+ * the snapshot says it; no content is compared. Errors as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
@@ -956,7 +965,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                const char *key, const void **value,
                                                                size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+ * where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);
@@ -1550,13 +1559,12 @@ enum {
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_JOINT = 1,     /* joint planes */
-    LMC__FEATURE_BASE = 2,      /* it is a delta */
-    LMC__FEATURE_OWN = 4,       /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 8, /* quantised blocks */
-    LMC__FEATURE_GROUPED = 16   /* FILE sections of several files */
+    LMC__FEATURE_JOINT = 1,    /* joint planes */
+    LMC__FEATURE_BASE = 2,     /* it is a delta */
+    LMC__FEATURE_OWN = 4,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 8 /* quantised blocks */
 };
-#define LMC__KNOWN_FEATURES 31u
+#define LMC__KNOWN_FEATURES 15u
 
 /* Section_Header (spec 5). */
 #define LMC__SECTION_HEADER_SIZE 24u
@@ -19007,16 +19015,19 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     uint64_t features;
     size_t i;
     LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R4.1-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R4.1-2 */
+    /* R4.1-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT); /* R4.1-5 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R4.1-6 */
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);         /* R4.1-7 */
     for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    /* R4.1-8 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    /* R4.1-9 */
     LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -19074,10 +19085,12 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R10.3-1 */
+    /* R10.3-2 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
-    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R10.3-3 */
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R10.3-4 */
+    /* R10.3-5, R10.3-6 */
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);
@@ -19385,9 +19398,11 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
 {
     const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
                    layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
+    /* R7-11 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
+    /* R4.2-2 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }
@@ -19656,16 +19671,17 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
-    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM); /* R5-1 */
     memcpy(section->kind, p, 4);
     section->number = lmc__load32(p + 4);
     section->size = lmc__load64(p + 8);
     section->body_crc = lmc__load32(p + 20);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    /* R5-3 */
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
                    lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R5-5 */
     return LMC_OK;
 }
 
@@ -19707,11 +19723,11 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     do {
         LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2.1-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT);
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2.1-1 */
     return LMC_OK;
 }
 
@@ -19744,8 +19760,9 @@ static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
+        /* R5.4-1, R5.4-2 */
         LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R5.4-3 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -19997,18 +20014,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
- * string. */
-static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
-    0, 1, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
-
-/* And back; LMC_DTYPE_COUNT: a number that is none. */
-static unsigned lmc__find_dtype_code(unsigned code)
-{
-    unsigned i;
-    for (i = 0; i < LMC_DTYPE_COUNT && lmc__dtype_codes[i] != code; i++) {}
-    return i;
-}
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1). LMC_AUTO, and
+ * what is added to the enum later, is written as a string. */
+#define LMC__LAST_DTYPE_CODE 22u
 
 /* -- entries: their fields, which are complete and within their limits -- */
 
@@ -20028,7 +20036,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
+    /* R5.1-4 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -20045,7 +20054,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -20074,23 +20083,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(lmc__find_dtype_code(code) < LMC_DTYPE_COUNT, LMC_ERR_UNSUPPORTED);
-    e->dtype = (enum lmc_dtype)lmc__find_dtype_code(code);
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
+        /* R5.1-24 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT);
-        for (i = 1; i < LMC_DTYPE_COUNT; i++) /* one dtype has one form */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            /* R5.1-25 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -20104,22 +20115,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    /* R2.1-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -20127,9 +20139,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
+        /* R5.1-30 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
     }
     return LMC_OK;
 }
@@ -20143,17 +20156,17 @@ typedef struct lmc__body_counts {
 
 /* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
  * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__body_counts *counts)
+static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
 {
     lmc__file_entry file;
     lmc__tensor_entry tensor;
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
-    LMC__CHECK(counts->n_files == 1 || (features & LMC__FEATURE_GROUPED), LMC_ERR_CORRUPT);
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
+        /* R5.1-5 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -20191,13 +20204,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
     return LMC_OK;
 }
 
@@ -20217,7 +20230,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT);
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -20235,13 +20248,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -20259,7 +20272,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -20285,7 +20298,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -20299,7 +20312,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT);
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
         items += n;
     }
     return LMC_OK;
@@ -20313,8 +20326,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
  * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
  * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
  * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size,
-                                         unsigned features)
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
 {
     lmc__stream *stream;
     lmc__body_counts counts;
@@ -20326,7 +20338,7 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     memset(&x, 0, sizeof x);
     x.c.p = body;
     x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, features, &counts));
+    LMC__TRY(lmc__count_body(&x.c, &counts));
     LMC__TRY(
         lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                           8 * counts.n_words + counts.n_chars));
@@ -20349,6 +20361,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const char *const path = lmc__listed_at(l, i)->file.path;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
+        /* R5.1-13 */
         LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
                    LMC_ERR_CORRUPT);
         LMC__TRY(lmc__add_path(&l->paths, i, path));
@@ -20357,11 +20370,10 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
 }
 
 /* The next FILE body. If it is refused, the list stays as it was, but for paths. */
-LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size,
-                                                 unsigned features)
+LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
-    enum lmc_status status = lmc__parse_stream(l, body, size, features);
+    enum lmc_status status = lmc__parse_stream(l, body, size);
     if (status == LMC_OK) status = lmc__check_paths(l, lmc__stream_at(l, n));
     if (status != LMC_OK && l->n_streams > n) lmc__remove_stream(l);
     return status;
@@ -20476,7 +20488,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
     if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, lmc__dtype_codes[w->dtype]));
+        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
         if (w->dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
@@ -20755,8 +20767,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
+    /* R5.2-5 */
     LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
+    /* R5.2-6 */
     LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -20784,15 +20798,18 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     LMC__TRY(lmc__get8(c, &log2_block));
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__TRY(lmc__get8(c, &run->conversion));
+    /* R5.2-3, R5.2-4 */
     LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
                LMC_ERR_UNSUPPORTED);
+    /* R5.2-4 */
     LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R5.2-1 */
+    /* R5.2-2 */
     LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
                LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << log2_block;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R5.2-7 */
     return LMC_OK;
 }
 
@@ -20812,7 +20829,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R5.2-11 */
     }
     return LMC_OK;
 }
@@ -20839,13 +20856,13 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     c.p = body;
     c.end = body + size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R6.2-1 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R5.2-8 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
@@ -20857,12 +20874,12 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
                 LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
                 s.size = end - s.start;
             }
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT);
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R5.2-10 */
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R5.2-18 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R5.2-10 */
     }
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
@@ -21088,6 +21105,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
+        /* R10.2-1, R10.2-2 */
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
@@ -21096,6 +21114,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
                    LMC_ERR_CORRUPT);
         next.name = c->p;
         next.size = key_size;
+        /* R10.2-3 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
         (void)lmc__take_bytes(c, (size_t)key_size + value_size);
@@ -21105,16 +21124,17 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
- * forgers, as identities are not. It takes several times as long as all else, so it is done only if
- * the caller asks.
+/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as identities
+ * are not. It takes several times as long as all else, so it is done only if the caller asks.
  *
- *     u8 Algorithm, 7 zero bytes | 32 bytes for each item, in the order of the snapshot's identity
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
+ *                                                  bytes that are of no tensor
  *
- * The bytes of each file come in order (lmc__hash_content); what of them belongs to no tensor is
- * passed over. */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
+ * signed everything. The bytes of each file come in order (lmc__hash_content). */
 #define LMC__HASH_SIZE 32u
-#define LMC__HASH_BODY_SIZE 8u /* without hashes */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+#define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
 typedef struct lmc__hasher {
@@ -21122,8 +21142,9 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    lmc__sha256 sha;
-    /* LMC__HASH_SIZE bytes for each item that is complete, in the order of the files. */
+    /* of that tensor; of the bytes of no tensor */
+    lmc__sha256 sha, outside;
+    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
 
@@ -21134,15 +21155,15 @@ static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
     h->tensor = 0;
     h->position = 0;
     lmc__sha256_init(&h->sha);
+    lmc__sha256_init(&h->outside);
 }
 
-/* The item at hand is complete. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h)
+/* What sha has taken is complete; it begins anew. */
+static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 {
     LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(&h->sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(&h->sha);
-    h->tensor++;
+    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
+    lmc__sha256_init(sha);
     return LMC_OK;
 }
 
@@ -21150,9 +21171,10 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h)
 static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
-    while (h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position)
-        LMC__TRY(lmc__finish_hash(h));
+    for (; h->tensor < f->n_tensors &&
+           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
+         h->tensor++)
+        LMC__TRY(lmc__finish_hash(h, &h->sha));
     return LMC_OK;
 }
 
@@ -21162,15 +21184,15 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     const lmc_file *const f = h->file;
     while (size != 0) {
         size_t n = size;
-        int is_in_item = f->n_tensors == 0;
+        lmc__sha256 *sha = &h->outside;
         LMC__TRY(lmc__finish_hashes(h));
         if (h->tensor < f->n_tensors) {
             const lmc_tensor *const t = &f->tensors[h->tensor];
-            is_in_item = t->offset <= h->position;
-            n = (size_t)lmc__min64(size, is_in_item ? t->offset + t->size - h->position
-                                                    : t->offset - h->position);
+            if (t->offset <= h->position) sha = &h->sha;
+            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
+                                                        : t->offset - h->position);
         }
-        if (is_in_item) lmc__sha256_update(&h->sha, data, n);
+        lmc__sha256_update(sha, data, n);
         h->position += n;
         data += n;
         size -= n;
@@ -21181,53 +21203,139 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
 /* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
-    return h->file->n_tensors ? lmc__finish_hashes(h) : lmc__finish_hash(h);
+    LMC__TRY(lmc__finish_hashes(h));
+    return lmc__finish_hash(h, &h->outside);
 }
 
-/* Items of lmc__collect_items are numbered as they come, and keep that when they are sorted. */
-static void lmc__number_items(const lmc__buffer *items)
+/* How many hashes of content the section has. */
+static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
-    lmc__item *const item = (lmc__item *)(void *)items->data;
+    uint64_t n = l->n_files;
     size_t i;
-    for (i = 0; i < items->size / sizeof *item; i++) item[i].file_number = i;
+    for (i = 0; i < l->n_files; i++) n += lmc__listed_at(l, i)->file.n_tensors;
+    return n;
 }
 
-/* A body that says what its hashes are: those of n items. */
+/* A body that says what its hashes are. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
-    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
-    return size >= LMC__HASH_BODY_SIZE && memcmp(body, head, LMC__HASH_BODY_SIZE) == 0;
+    static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
+    return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-#ifndef LMC_NO_ENCODER
-/* The body, of items that were numbered and sorted. */
-static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *items,
-                                          const lmc__hasher *h)
+/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+
+static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
-    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
+{
+    lmc__state_number(sha, strlen(text), size_of_size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
+static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
+{
+    const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
+    unsigned i;
+    lmc__state_text(sha, t->name, 4);
+    lmc__state_text(sha, t->dtype, 1);
+    lmc__state_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
+    lmc__state_number(sha, t->offset, 8);
+    lmc__state_number(sha, t->size, 8);
+    lmc__state_number(sha, t->loss.generation, 1);
+    lmc__state_number(sha, measure, 1);
+    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
+}
+
+/* hash: the file's first one; the others follow. */
+static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
+{
     size_t i;
-    LMC__TRY(lmc__append(body, head, sizeof head));
-    for (i = 0; i < items->size / sizeof *item; i++)
-        LMC__TRY(lmc__append(body, h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-                             LMC__HASH_SIZE));
+    lmc__state_text(sha, f->path, 4);
+    lmc__state_number(sha,
+                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
+                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
+                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
+                      1);
+    lmc__state_number(sha, f->size, 8);
+    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__state_number(sha, f->n_tensors, 8);
+    for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
+        lmc__state_tensor(sha, &f->tensors[i], hash);
+    lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
+}
+
+/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
+                                                  const uint8_t *hashes, lmc__buffer *items)
+{
+    lmc__item *item;
+    size_t i, at = 0;
+    items->size = 0;
+    for (i = 0; i < l->n_files; i++) {
+        const lmc_file *const f = &lmc__listed_at(l, i)->file;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
+        item = (lmc__item *)(void *)items->data + i;
+        item->file_number = i;
+        item->identity = hashes + at;
+        at += LMC__HASH_SIZE * (f->n_tensors + 1);
+    }
+    item = (lmc__item *)(void *)items->data;
+    lmc__sort_items(item, l->n_files); /* no path is there twice: identities do not matter */
+    lmc__sha256_init(sha);
+    lmc__sha256_update(sha, "LMC content 1", 14);
+    lmc__state_number(sha, l->n_files, 8);
+    for (i = 0; i < l->n_files; i++)
+        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].identity);
     return LMC_OK;
 }
-#endif
 
-/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
-static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
-                                         const lmc__hasher *h)
+/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
+ * count: it may be made in another way. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t n = items->size / sizeof *item;
-    size_t i;
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
-    for (i = 0; i < n; i++)
-        LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
-                          h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-                          LMC__HASH_SIZE) == 0,
-                   LMC_ERR_CORRUPT);
+    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
+    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
+}
+
+/* n entries, one after another, which were checked. */
+static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
+{
+    for (; n != 0; n--) {
+        lmc__state_metadata(sha, entry);
+        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
+    }
+}
+
+/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
+                                                          const lmc__listing *l,
+                                                          const uint8_t *metadata, uint32_t n,
+                                                          lmc__buffer *items)
+{
+    lmc__sha256 sha;
+    uint8_t hash[LMC__HASH_SIZE];
+    /* R9.5-2 */
+    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
+    lmc__state_all_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
+    /* R9.5-5 */
+    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
+               LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -22753,7 +22861,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1: Grouped).
+/* Small files, several of which share a FILE section and runs (spec 5.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
@@ -22882,7 +22990,7 @@ LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, co
                                                    size_t size)
 {
     for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size, LMC__FEATURE_GROUPED);
+    return lmc__parse_stream(l, body, size);
 }
 
 /* What waits of a file; a group of empty ones has no bytes at all. */
@@ -23003,8 +23111,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u) |
-           (options->group_files ? (unsigned)LMC__FEATURE_GROUPED : 0u);
+           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
@@ -23095,7 +23202,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size, 0);
+    status = lmc__list_files(listing, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     if (is_small) {
         lmc__begin_waiting(w);
@@ -23182,10 +23289,10 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. They are sorted by what
- * points to them, and then copied. An item's name points at the key within w->metadata, to which
- * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
-LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
+/* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
+ * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
+ * 8 bytes before it. */
+LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
     uint32_t i;
@@ -23198,7 +23305,14 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     }
     items = (lmc__item *)(void *)w->body.data;
     lmc__sort_items(items, w->n_metadata);
-    if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
+    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
+}
+
+/* The metadata, sorted, appended to the index. */
+LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
+{
+    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
+    uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
         LMC__TRY(lmc__grow_index(&w->index, entry,
@@ -23207,13 +23321,21 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The section of the items' hashes; items: numbered and sorted. */
-LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w, const lmc__buffer *items)
+/* The section of hashes, by the metadata, sorted. */
+LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
+    lmc__sha256 sha;
+    uint32_t i;
+    LMC__TRY(lmc__state_files(&sha, &w->plan.listing, w->hasher.hashes.data, body)); /* its items */
+    for (i = 0; i < w->n_metadata; i++) lmc__state_metadata(&sha, items[i].name - 8);
     body->size = 0;
-    LMC__TRY(lmc__append_hashes(body, items, &w->hasher));
+    LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
+    body->data[0] = LMC__HASH_SHA256;
+    lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
+    LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
     lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
@@ -23241,9 +23363,9 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__number_items(&w->body);
     lmc__snapshot_identity(&w->body, w->identity);
-    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w, &w->body));
+    LMC__TRY(lmc__sort_metadata(w));
+    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
@@ -23599,9 +23721,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     uint64_t left = section->size;
     uint32_t crc = 0;
     int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
     if (is_kept) {
         LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
@@ -23643,9 +23765,9 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     size_t i;
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size, r->features));
+    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
-    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
@@ -23711,7 +23833,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -23778,6 +23900,17 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
+LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
+                                                   uint32_t n)
+{
+    const lmc__buffer *const found = &r->hasher.hashes;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
  * metadata and the snapshot's identity. */
@@ -23788,25 +23921,28 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     const lmc__buffer *const entries = &r->index.entries;
     lmc__index_head head;
     lmc__cursor c;
+    const uint8_t *metadata;
     LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
+    /* R10.1-1 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
+    metadata = c.p;
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
+    /* R10.1-3 */
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
 
 /* Hands out the metadata of the index, whose body was read and checked. */
@@ -23870,6 +24006,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
+    /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return lmc__restore_metadata(r);
 }
@@ -24093,7 +24230,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     size_t i;
     LMC__TRY(lmc__check_stream_end(x));
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__list_files(l, body, (size_t)section->size, x->features));
+    LMC__TRY(lmc__list_files(l, body, (size_t)section->size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
     for (i = stream->first_file; i < l->n_files; i++)
@@ -24413,7 +24550,7 @@ struct lmc_reader {
     uint64_t n_links;
     /* the tensor that is being read whole, to know its identity; or NULL */
     lmc__digester *digester;
-    /* of all items, in the order of the files, once they were asked for */
+    /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
@@ -24616,7 +24753,7 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
     const lmc__hash_section *const section =
         (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
     const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_BODY_SIZE];
+    uint8_t head[LMC__HASH_HEAD_SIZE];
     size_t i;
     for (i = 0; i < n; i++) {
         if (section[i].size < sizeof head) continue;
@@ -24632,24 +24769,33 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
     return LMC_ERR_NOT_FOUND;
 }
 
-/* All hashes of the snapshot, sorted back into the order of the files. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
-                                                  lmc__buffer *items)
+/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
+ * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__item *item;
-    size_t i, n;
-    LMC__TRY(lmc__read_hash_body(r, body));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__number_items(items);
-    item = (const lmc__item *)(const void *)items->data;
-    n = items->size / sizeof *item;
-    lmc__sort_items((lmc__item *)(void *)items->data, n);
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__append(&r->hashes, NULL, LMC__HASH_SIZE * n));
-    for (i = 0; i < n; i++)
-        memcpy(r->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-               body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i, LMC__HASH_SIZE);
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)t->metadata.data;
+    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
+    lmc__buffer items;
+    enum lmc_status status;
+    if (r->hashes.size != 0) return LMC_OK;
+    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
+    lmc__init_buffer(&items, r->options.alloc_user);
+    status = lmc__read_hash_body(r, &r->hashes);
+    if (status == LMC_OK)
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+                                          &items);
+    lmc__free_buffer(&items);
+    if (status != LMC_OK) r->hashes.size = 0;
+    return status;
+}
+
+LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
+{
+    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -24657,24 +24803,14 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
                                                      const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    enum lmc_status status = LMC_OK;
     size_t i, number = 0;
-    if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+    if (!file || !hash || r->is_salvage ||
         (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
         return LMC_ERR_ARGUMENT;
-    if (r->hashes.size == 0) {
-        lmc__buffer body, items;
-        lmc__init_buffer(&body, r->options.alloc_user);
-        lmc__init_buffer(&items, r->options.alloc_user);
-        status = lmc__read_hashes(r, &body, &items);
-        if (status != LMC_OK) r->hashes.size = 0;
-        lmc__free_buffer(&body);
-        lmc__free_buffer(&items);
-    }
-    if (status != LMC_OK) return status;
-    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_reader_get_file(r, i));
-    if (tensor) number += (size_t)(tensor - file->tensors);
-    memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
+    LMC__TRY(lmc__read_hashes(r));
+    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
+    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
+    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -25066,7 +25202,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     uint64_t sum = 0;
     size_t number;
     if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
     *encoded = 0;
@@ -25103,7 +25239,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, 
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
     if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
     *at = *size = 0;
@@ -26438,8 +26574,8 @@ static enum lmc_status lmc__collect_files(lmc_salvage *s, const lmc__found_secti
     if (found->number < l->n_streams) return LMC_OK;
     LMC__TRY(lmc__extend_streams(r, found->number));
     if (found->is_intact)
-        status = lmc__list_files(l, r->tables.index.data + (size_t)found->body_at,
-                                 (size_t)found->size, r->features);
+        status =
+            lmc__list_files(l, r->tables.index.data + (size_t)found->body_at, (size_t)found->size);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     return lmc__extend_streams(r, (size_t)found->number + 1);
 }
@@ -27755,7 +27891,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
-    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size, 0);
+    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)

@@ -137,7 +137,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
+ * are the same (spec 5.1). */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -611,9 +612,9 @@ typedef struct lmc_writer_options {
     void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
-    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
-     * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
-     * some 0.3 GB/s. */
+    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
+     * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
      * that were coded so far. What is not LMC_OK ends the writer with that status. */
@@ -742,7 +743,7 @@ typedef struct lmc_restore_options {
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
+ * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
@@ -801,7 +802,7 @@ typedef struct lmc_snapshot_info {
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
     uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
     int has_base;               /* 1: it is a delta */
-    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
     unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -829,8 +830,16 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              const lmc_tensor *tensor,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
-/* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
- * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
+/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
+ * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
+ * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
+ * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
+ * this snapshot. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
+                                                                    uint8_t hash[32]);
+/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
+ * the snapshot says it; no content is compared. Errors as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
@@ -893,7 +902,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader 
                                                                const char *key, const void **value,
                                                                size_t *size);
 /* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+ * where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
                                                               uint64_t size, uint64_t *encoded);

@@ -210,7 +210,7 @@ static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_numb
     uint64_t encoded = 0;
     const enum lmc_status status =
         lmc_reader_encoded_size(reader, file_number, offset, size, &encoded);
-    if (status != LMC_OK && status != LMC_ERR_UNSUPPORTED && status != LMC_ERR_ARGUMENT) abort();
+    if (status != LMC_OK && status != LMC_ERR_LOST && status != LMC_ERR_ARGUMENT) abort();
     return encoded;
 }
 static inline uint64_t t_written(const lmc_writer *writer)

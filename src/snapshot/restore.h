@@ -300,9 +300,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     uint64_t left = section->size;
     uint32_t crc = 0;
     int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
     if (is_kept) {
         LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
@@ -344,9 +344,9 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     size_t i;
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size, r->features));
+    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
-    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
@@ -412,7 +412,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
     if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -479,6 +479,17 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
+LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
+                                                   uint32_t n)
+{
+    const lmc__buffer *const found = &r->hasher.hashes;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
  * metadata and the snapshot's identity. */
@@ -489,25 +500,28 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     const lmc__buffer *const entries = &r->index.entries;
     lmc__index_head head;
     lmc__cursor c;
+    const uint8_t *metadata;
     LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
+    /* R10.1-1 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
+    metadata = c.p;
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
+    /* R10.1-3 */
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
 
 /* Hands out the metadata of the index, whose body was read and checked. */
@@ -571,6 +585,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
+    /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return lmc__restore_metadata(r);
 }
