@@ -323,6 +323,7 @@ static void test_pool(void)
 static void test_arrays(void)
 {
     static const uint64_t shape[2] = {100, 30}, odd = 3, huge[2] = {UINT64_MAX, 2};
+    static const lmc_text format = {"format", "pt"};
     lmc_array arrays[3];
     lmc_memory memory;
     lmc_sink sink;
@@ -343,7 +344,7 @@ static void test_arrays(void)
     }
     sink = lmc_memory_sink(&memory);
     CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
-    CHECK_STATUS(lmc_writer_add_arrays(writer, "", arrays, 3, "{\"format\":\"pt\"}"), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "", arrays, 3, &format, 1), LMC_OK);
     CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
     lmc_writer_free(writer);
     source = lmc_memory_source(&memory);
@@ -375,11 +376,11 @@ static void test_arrays(void)
         t_note("bad arrays %lu", (unsigned long)k);
         sink = lmc_memory_sink(&memory);
         CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
-        CHECK_STATUS(lmc_writer_add_arrays(writer, "", bad, 2, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_writer_add_arrays(writer, "", bad, 2, NULL, 0), LMC_ERR_ARGUMENT);
         lmc_writer_free(writer);
         lmc_memory_free(&memory);
     }
-    CHECK_STATUS(lmc_writer_add_arrays(NULL, "", arrays, 2, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_add_arrays(NULL, "", arrays, 2, NULL, 0), LMC_ERR_ARGUMENT);
 }
 
 /* -- progress, and errors of the caller's own -- */
@@ -464,10 +465,10 @@ static void test_progress(void)
         memory.position = 0;
         stream = lmc_memory_stream(&memory);
         if (i == 0) {
-            CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_OK);
             CHECK(p.done == size && p.calls >= 3);
             n_calls = p.calls;
-        } else CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CANCELLED);
+        } else CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_CANCELLED);
     }
     /* what a callback returns is what the caller gets */
     options.progress = NULL;
@@ -475,7 +476,7 @@ static void test_progress(void)
     options.user = &own;
     memory.position = 0;
     stream = lmc_memory_stream(&memory);
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_LIMIT);
     CHECK(strcmp(lmc_status_name(LMC_ERR_CANCELLED), "LMC_ERR_CANCELLED") == 0);
     lmc_memory_free(&memory);
     free(data);
@@ -769,7 +770,7 @@ static void test_index_limit(void)
             source = lmc_memory_source(&memory);
             stream = lmc_memory_stream(&memory);
             options.limits.max_index_size = restore.limits.max_index_size = limit;
-            CHECK_STATUS(lmc_snapshot_restore(&stream, &restore, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore), LMC_OK);
             CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
             lmc_reader_free(reader);
             options.limits.max_index_size = first - 1; /* and not sooner than it must */

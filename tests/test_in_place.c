@@ -125,7 +125,7 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
     d->writes = 0;
     stream.read = t_read;
     stream.user = delta;
-    return lmc_snapshot_restore(&stream, &options, identity);
+    return lmc_snapshot_restore(&stream, identity, &options);
 }
 
 /* After a crash: the journal is written again. Returns how far the disk is. */
@@ -336,12 +336,12 @@ static void test_refusals(void)
     stream.read = t_read;
     stream.user = &delta;
     options.in_place = 1;
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_ARGUMENT);
     options.in_place = 0;
     options.n_done = 1;
     options.base = &base;
     options.read_back = disk_read;
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_ARGUMENT);
     t_note("reading");
     memset(&calls, 0, sizeof calls);
     calls.fail_at = -1;

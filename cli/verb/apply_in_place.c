@@ -91,7 +91,7 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     stream.read = stream_delta;
     stream.user = w;
     progress_start(w->delta->name, archive_size(w->delta));
-    *status = lmc_snapshot_restore(&stream, &options, NULL);
+    *status = lmc_snapshot_restore(&stream, NULL, &options);
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "base/wire_file.h"
@@ -588,15 +589,15 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       const lmc_restore_options *options,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE])
+                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       const lmc_restore_options *options)
 {
-    lmc_restore_options defaults;
+    lmc_restore_options o;
     uint8_t found[LMC_IDENTITY_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
     if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
