@@ -336,7 +336,7 @@ typedef struct lmc_block_info {
     size_t size;         /* decoded bytes: n * width */
     size_t encoded_size; /* header and payload */
     uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int stored;          /* 1: the payload is the bytes themselves */
+    int is_stored;       /* 1: the payload is the bytes themselves */
     int has_prediction;  /* 1: coded against a prediction */
     uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
 } lmc_block_info;
@@ -827,8 +827,8 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     lmc_limits limits;
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    uint64_t n_done;      /* in place: bytes that an earlier attempt has written: they are checked,
-                             write() gets the rest */
+    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
+                          write() gets the rest */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
@@ -874,8 +874,8 @@ typedef struct lmc_restore_options {
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
- * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
- *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
+ * If bytes before that are not those of the delta: BASE_WRONG. An done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
@@ -12110,13 +12110,13 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->n = lmc__load32(src + 4);
     info->width = width;
     info->crc = lmc__load32(src + 12);
-    info->stored = layout == LMC__LAYOUT_STORED;
+    info->is_stored = layout == LMC__LAYOUT_STORED;
     info->has_prediction = (int)prediction;
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
     LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->stored)
+    if (info->is_stored)
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
@@ -16327,7 +16327,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
-    if (info->stored) {
+    if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -21388,10 +21388,10 @@ static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buf
  *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
  *                                 codec/get_quantised.h        decoded, before
  *                                                              dst is written
- *   in place, n_done is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
+ *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
+ *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 n_done
+ *   written is the delta's        (pipeline.h)                 done_size
  *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
@@ -23818,14 +23818,14 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its position and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
- * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
- * be. What is written is read back and compared, and not handed to write() again. */
+ * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
+ * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
-    const int is_done = n_before < r->options->n_done;
+    const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
     lmc_position position;
@@ -23838,7 +23838,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_block_features(r->at, r->features));
-    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
+    if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
@@ -23989,7 +23989,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         if (lmc__is_kind(&section, "INDX")) break;
         LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
+    if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
@@ -24022,7 +24022,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
+    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);

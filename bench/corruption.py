@@ -95,7 +95,7 @@ class Limits(ctypes.Structure):
 
 class RestoreOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("limits", Limits), ("base", ctypes.POINTER(Base)),
-                ("n_done", ctypes.c_uint64), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
+                ("done_size", ctypes.c_uint64), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
                 ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("read_back", READ),
                 ("metadata", ctypes.c_void_p), ("progress", ctypes.c_void_p), ("user", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
@@ -107,7 +107,7 @@ class ReaderOptions(ctypes.Structure):
 
 class BlockInfo(ctypes.Structure):
     _fields_ = [("n", ctypes.c_uint32), ("width", ctypes.c_uint), ("size", ctypes.c_size_t), ("encoded_size", ctypes.c_size_t),
-                ("crc", ctypes.c_uint32), ("stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32)]
+                ("crc", ctypes.c_uint32), ("is_stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32)]
 
 
 class Position(ctypes.Structure):

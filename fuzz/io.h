@@ -397,7 +397,7 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                    lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     }
     restore.parallel = options.parallel = NULL;
-    restore.n_done = 1;
+    restore.done_size = 1;
     FUZZ_CHECK(lmc_snapshot_restore(&stream, NULL, &restore) == LMC_ERR_ARGUMENT);
     restore.in_place = 1;
     FUZZ_CHECK(lmc_snapshot_restore(&stream, NULL, &restore) == LMC_ERR_ARGUMENT);

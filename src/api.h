@@ -273,7 +273,7 @@ typedef struct lmc_block_info {
     size_t size;         /* decoded bytes: n * width */
     size_t encoded_size; /* header and payload */
     uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int stored;          /* 1: the payload is the bytes themselves */
+    int is_stored;       /* 1: the payload is the bytes themselves */
     int has_prediction;  /* 1: coded against a prediction */
     uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
 } lmc_block_info;
@@ -764,8 +764,8 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     lmc_limits limits;
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    uint64_t n_done;      /* in place: bytes that an earlier attempt has written: they are checked,
-                             write() gets the rest */
+    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
+                          write() gets the rest */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
@@ -811,8 +811,8 @@ typedef struct lmc_restore_options {
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
- * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
- *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
+ * If bytes before that are not those of the delta: BASE_WRONG. An done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */

@@ -35,7 +35,7 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc);
     CHECK((size_t)info.n * info.width == size);
     CHECK(dtype == LMC_AUTO || info.width == lmc_dtype_width(dtype));
-    CHECK(!info.stored ||
+    CHECK(!info.is_stored ||
           (enc_size == bound && memcmp(enc + LMC_BLOCK_HEADER_SIZE, src, size) == 0));
 
     dst = t_tail(&g_dst, size);

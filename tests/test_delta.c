@@ -85,7 +85,7 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc &&
           (size_t)info.n * info.width == size);
     CHECK(info.base_crc == (info.has_prediction ? base_crc : 0) &&
-          !(info.stored && info.has_prediction));
+          !(info.is_stored && info.has_prediction));
     g_predicted += info.has_prediction;
 
     dst = t_tail(&g_dst, size);

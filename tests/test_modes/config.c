@@ -37,7 +37,7 @@ static int decode(void)
     options.dtype = LMC_BF16;
     options.log2_block = 14;
     MUST(lmc_block_parse(known_block, sizeof known_block, position, &info) == LMC_OK);
-    MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.stored);
+    MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.is_stored);
     MUST(lmc_block_workspace_size(info.n) <= sizeof g_ws);
     MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, g_ws,
                           sizeof g_ws) == LMC_OK);
