@@ -301,6 +301,7 @@ static void compare_tiers(const char *part, const char *data, const uint8_t *src
     array.options.prediction_size = prediction ? size : 0;
     for (tier = 0; tier < LMC_TIER_COUNT; tier++)
         if (wanted_tier(tier)) compare_array(part, data, &array, tier, "");
+    if (getenv("NOMAX")) return;
     array.options.level = LMC_LEVEL_MAX;
     compare_array(part, data, &array, best_tier(), ", max");
 }
