@@ -44,7 +44,7 @@
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
  *   interface  api
- *   base       platform status bytes wire_block wire_file
+ *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c crc64
  *              split_join count map partition merge flatten fold strip split_root join_root
  *              classes group ungroup patch changes grids tiers dispatch
@@ -130,10 +130,8 @@
 #endif
 #endif
 
-/* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
- * memset does as well. Structs grow at their ends only: source that is compiled again goes on to
- * work. No promise is made of binaries: a program must be compiled with the lmc.h that it is linked
- * with. */
+/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
+ * does as well. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -142,7 +140,26 @@
 #define LMC_DEFAULTS {0}
 #endif
 
-/* -- public API -- */
+/* -- public API --
+ *
+ * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
+ * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
+ * with it.
+ *
+ * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
+ * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
+ * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
+ * callbacks get is ordered alike, behind user.
+ *
+ * What grows in 1.x: enums, at free numbers; functions; and the structs that are called _options,
+ * at their ends. Every other struct stays as it is. So source that is compiled again goes on to
+ * work. Whoever uses a library that may be replaced by another 1.x (as a shared one) sets the first
+ * member of all options, struct_size, to sizeof options. Then that library takes those of an older
+ * program, to which it adds defaults, and of a newer one, if what it does not know is zero: else
+ * LMC_ERR_UNSUPPORTED. struct_size 0 says that the program was compiled with the very lmc.h that it
+ * is linked with. Options have no padding at their ends, which could be mistaken for members; those
+ * that are no sizes (above 4096, or smaller than the member itself) are LMC_ERR_ARGUMENT. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -320,7 +337,7 @@ typedef struct lmc_block_info {
     size_t size;         /* decoded bytes: n * width */
     size_t encoded_size; /* header and payload */
     uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int stored;          /* 1: the payload is the bytes themselves */
+    int is_stored;       /* 1: the payload is the bytes themselves */
     int has_prediction;  /* 1: coded against a prediction */
     uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
 } lmc_block_info;
@@ -333,16 +350,33 @@ LMC_API size_t lmc_block_bound(size_t size);
  * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_block_workspace_size(size_t n);
 
+typedef struct lmc_block_options {
+    size_t struct_size;   /* see the head of this part; 0 will do */
+    enum lmc_dtype dtype; /* of encoding */
+    enum lmc_level level; /* of encoding */
+    lmc_position position;
+    const void *prediction; /* as said above; or NULL */
+    size_t prediction_size; /* must be the block's decoded size */
+} lmc_block_options;
+
+/* The defaults for that dtype. */
+static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_block_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
+    options.dtype = dtype;
+    return options;
+}
+
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
- * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
- * NULL; it is used as said above. *dst_size: bytes written, at most lmc_block_bound(size). Time
- * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
+ * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
+ * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
+ * (prediction_size). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t size,
-                                                       const void *prediction, enum lmc_dtype dtype,
-                                                       enum lmc_level level, lmc_position position,
-                                                       void *ws, size_t ws_size);
+                                                       const lmc_block_options *options, void *ws,
+                                                       size_t ws_size);
 #endif
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
@@ -351,17 +385,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       lmc_position position, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
- * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
- * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
- * of the output are right. Time O(size), whatever the input. Errors: those of lmc_block_parse,
- * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
- * touched). */
+ * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
+ * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
+ * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
+ * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
-                                                       const void *prediction,
-                                                       size_t prediction_size,
-                                                       lmc_position position, void *ws,
+                                                       const lmc_block_options *options, void *ws,
                                                        size_t ws_size);
 
 /* -- quantisers: lossy, on request --
@@ -408,6 +440,7 @@ typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc_quantizer_options {
+    size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
     unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
@@ -445,11 +478,11 @@ typedef struct lmc_quantizer_info {
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
 
-/* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
- * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
- * nothing. Errors: ARGUMENT. */
+/* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
+ * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
+ * fitted without. A second time changes nothing. Errors: ARGUMENT. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          void *data, uint64_t offset, size_t size,
+                                                          uint64_t offset, void *data, size_t size,
                                                           const void *second);
 #endif
 
@@ -458,6 +491,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
  * same decoded size but the last. There is no other header: the caller knows dtype and size. */
 
 typedef struct lmc_tensor_options {
+    size_t struct_size; /* as of a block's */
     enum lmc_dtype dtype;
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
                             altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
@@ -477,6 +511,7 @@ typedef struct lmc_tensor_options {
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
     options.dtype = dtype;
     return options;
 }
@@ -500,19 +535,24 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_ca
                                                         size_t ws_size);
 #endif
 
-/* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
- * dst. The whole tensor: 0, total_size. Only blocks in the range are decoded; to find them, the
- * headers of those before it are walked. For a whole tensor src_size must be exact; for a range,
- * bytes after the last block needed are not looked at. options: run, parallel and prediction as
- * above; dtype (the same) and log2_block (at least the one used to encode) say only how much
- * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
- * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
- * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size,
-                                                        const void *src, size_t src_size,
-                                                        uint64_t total_size,
+/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
+ * options: run, parallel and prediction as above; dtype (the same) and log2_block (at least the one
+ * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
+ * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
+ * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
+                                                        size_t src_size,
                                                         const lmc_tensor_options *options, void *ws,
                                                         size_t ws_size);
+/* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
+ * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
+ * block needed are not looked at, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
+                                                              const void *src, size_t src_size,
+                                                              uint64_t offset, uint64_t total_size,
+                                                              const lmc_tensor_options *options,
+                                                              void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -520,8 +560,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offs
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
- * than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
+ * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
+ * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
+ * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -556,9 +598,12 @@ typedef struct lmc_tensor {
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
-    const char *path; /* of its file; NULL: any */
-    const char *name; /* NULL: nothing predicts these bytes */
-    uint64_t offset, size;
+    const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
+                         the first file that has one of that name which is long enough */
+    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
+                         path and offset do not matter then */
+    uint64_t offset;  /* first byte within the tensor of the base */
+    uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
@@ -593,8 +638,6 @@ typedef struct lmc_file {
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
-
-/* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
     enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
@@ -663,34 +706,36 @@ typedef struct lmc_writer lmc_writer;
 
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
-    const lmc_parallel *parallel; /* must outlive the writer */
+    size_t struct_size;  /* as of a block's */
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
-    void *alloc_user;
     enum lmc_level level;
-    const lmc_base *base; /* or NULL; must outlive the writer */
-    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
-     * after it was quantised). With it, restoring wants a read_back, too. */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size);
-    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
      * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
      * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
-    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far. What is not LMC_OK ends the writer with that status. */
-    enum lmc_status (*progress)(void *user, uint64_t done);
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
-    uint64_t max_index_size;
     /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
      * over it (lmc_reader_can_restore_in_place). */
     int group_files;
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+     * would need more is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
+    const lmc_parallel *parallel; /* or NULL; must outlive the writer */
+    const lmc_base *base;         /* or NULL; must outlive the writer */
+    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
+     * after it was quantised). With it, restoring wants a read_back, too. */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far; they rise from call to call, and the last call has all of them. What
+     * is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user; /* of read_back and progress */
+    void *alloc_user;
 } lmc_writer_options;
 
 /* Memory:
@@ -734,17 +779,26 @@ typedef struct lmc_array {
     const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
  * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. metadata: a JSON object of strings ({"format":"pt"}), which
- * becomes __metadata__; or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole
- * bytes), those of the writer. */
+ * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
+ * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
+ * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
+ * loader takes), those of the writer. Nothing is written before all of that is checked. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays, size_t n,
-                                                            const char *metadata);
+                                                            const lmc_array *arrays,
+                                                            size_t n_arrays, const lmc_text *texts,
+                                                            size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. */
+ * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -770,37 +824,39 @@ typedef struct lmc_limits {  /* 0: the default */
 
 /* All zero: the defaults. */
 typedef struct lmc_restore_options {
+    size_t struct_size; /* as of a block's */
     const lmc_parallel *parallel;
     lmc_limits limits;
-    void *alloc_user;
-    void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
-    /* The path was checked: relative, no "..". */
+    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
+    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
+                          write() gets the rest */
+    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
+    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
+                         they differ */
+    int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
+    /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
+     * no "..". */
     enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
     enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
     enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
-    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
-     * caller's thread, never beside write(). */
+    /* Reads what write() got; in place, also what it has not got yet. Called by the caller's
+     * thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    int in_place;     /* 1: write() overwrites the base, which read_back reads; see below */
-    uint64_t n_done;  /* in place: bytes that an earlier attempt has written: they are checked,
-                         write() gets the rest */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
+     * with a zero byte, value is valid during the call. */
+    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
-    int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
-    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
-     * with a zero byte, value is valid during the call. Or NULL. */
-    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
+    void *user; /* of all callbacks */
+    void *alloc_user;
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream. The stream is read ahead, to its end.
+ * checked: keep what was written aside until then. identity: gets that of the snapshot; or NULL.
+ * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
@@ -819,14 +875,14 @@ typedef struct lmc_restore_options {
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
- * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
- *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
+ * If bytes before that are not those of the delta: BASE_WRONG. An done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                           const lmc_restore_options *options,
-                                                           uint8_t identity[LMC_IDENTITY_SIZE]);
+                                                           uint8_t identity[LMC_IDENTITY_SIZE],
+                                                           const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -834,19 +890,20 @@ typedef struct lmc_reader lmc_reader;
 
 /* All zero: the defaults. */
 typedef struct lmc_reader_options {
-    const lmc_parallel *parallel; /* must outlive the reader */
+    size_t struct_size;           /* as of a block's */
+    const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     lmc_limits limits;
-    void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
-    lmc_reader *lender;
     /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
      * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
      * as well; this also finds blocks of another snapshot, together with an index made for them. It
      * takes a fifth to two fifths more time, and is no protection against forgers. */
     int check_identities;
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
+     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
+     * readers may be in use by another thread then. */
+    lmc_reader *lender;
+    void *alloc_user;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -912,10 +969,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
-                                                                   lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
+                                                                   lmc_quantizer **quantizer,
                                                                    lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
@@ -964,19 +1021,21 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
+ * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
-                                                              uint64_t size, uint64_t *encoded);
-/* Where in the LMC file those blocks are: *size bytes from *at on, from the first block to the end
- * of the last, with the sections between them. For a source that is far away: who fetches these
- * bytes at once has what lmc_reader_read_file will read, front to back, but for predictions. 0 and
- * 0 for no bytes. Errors: as above. */
+                                                              uint64_t size,
+                                                              uint64_t *encoded_size);
+/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
+ * first block to the end of the last, with the sections between them. For a source that is far
+ * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
+ * for predictions. 0 and 0 for no bytes. Errors: as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
                                                                size_t file_number, uint64_t offset,
-                                                               uint64_t n_bytes, uint64_t *at,
-                                                               uint64_t *size);
+                                                               uint64_t size,
+                                                               uint64_t *encoded_offset,
+                                                               uint64_t *encoded_size);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -985,10 +1044,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader 
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
-    const lmc_parallel *parallel;
+    size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    void *alloc_user;
+    const lmc_parallel *parallel;
     lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
+    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
+     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user; /* of progress */
+    void *alloc_user;
 } lmc_compress_options;
 
 #ifndef LMC_NO_ENCODER
@@ -1016,9 +1080,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes, as of lmc_compress, which makes the same bytes;
- * LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here a file
- * is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
+ * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
+ * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
+ * a file is bytes.) Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                         enum lmc_dtype dtype,
@@ -1508,6 +1573,34 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 #else
     return lmc__log2_floor(v & (0 - v));
 #endif
+}
+
+/* == base/options.h ============================================================================ */
+
+/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+ *
+ *     given, older     | struct_size | members of 1.0 |
+ *     options          | size        | members of 1.0 | 0 0 0 |
+ *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
+ *                                                                zero, or it wants what is not here
+ *
+ * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
+ * nobody has set. */
+#define LMC__MAX_OPTIONS_SIZE 4096u
+
+static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
+{
+    size_t given_size = 0, i;
+    memset(options, 0, size);
+    if (given) memcpy(&given_size, given, sizeof given_size);
+    if (given_size == 0) given_size = size;
+    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE)
+        return LMC_ERR_ARGUMENT;
+    for (i = size; i < given_size; i++)
+        if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
+    if (given) memcpy(options, given, given_size < size ? given_size : size);
+    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    return LMC_OK;
 }
 
 /* == base/wire_block.h ========================================================================= */
@@ -12024,13 +12117,13 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->n = lmc__load32(src + 4);
     info->width = width;
     info->crc = lmc__load32(src + 12);
-    info->stored = layout == LMC__LAYOUT_STORED;
+    info->is_stored = layout == LMC__LAYOUT_STORED;
     info->has_prediction = (int)prediction;
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
     LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->stored)
+    if (info->is_stored)
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
@@ -12194,20 +12287,24 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, end, depth; /* at: in the code space */
+    unsigned at = 0, i, j, next = 0, end = 0, depth; /* at: in the code space; next: of its length */
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
-        uint64_t weight = 0;
-        for (end = i; end < n && lengths[end] == length; end++) {}
-        if (has_escape && end == n) end--;
+        uint32_t weight = 0; /* of a sample or a block: below 2^23 */
+        if (i == next) {
+            while (next < n && lengths[next] == length) next++;
+            end = has_escape && next == n ? n - 1 : next;
+        }
         depth = 0;
         while (depth < LMC__MAX_FLAT && depth < length && i + (2u << depth) <= end &&
                (place & ((2u << depth) - 1)) == 0)
             depth++;
         for (j = i; j < i + (1u << depth); j++) weight += weights[j];
         time += depth < 2
-                    ? weight * ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
-                    : weight * ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+                    ? (uint64_t)weight *
+                          ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                    : (uint64_t)weight *
+                          ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
         at += (1u << depth) << (LMC__MAX_LENGTH - length);
     }
     return time;
@@ -13627,14 +13724,15 @@ typedef struct lmc__delta {
  * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    unsigned octave = 0;
-    if (residual < 16) return (unsigned)residual;
+    const unsigned small = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
+    unsigned octave = 0, bucket;
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual);
+    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
 #else
-    while (residual >> octave > 1) octave++;
+    while ((residual | 2) >> octave > 1) octave++;
 #endif
-    return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
+    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
+    return ((unsigned)residual & small) | (bucket & ~small);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -13760,28 +13858,43 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
 
+/* lmc__count_keys for one width: a constant, as `subtract` is for each call of lmc__residual. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, int subtract,
+                                        unsigned width)
+{
+    const uint8_t *const src = sample->src, *const before = sample->base;
+    const size_t n = sample->n;
+    lmc__key_counts *const classes = m->classes;
+    uint64_t within = 0;
+    unsigned last = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(before, i, width);
+        const uint64_t v = lmc__load_element(src, i, width);
+        const unsigned magnitude = lmc__magnitude(
+            subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0));
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
+        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        counts->magnitudes[magnitude]++;
+        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
+        last = magnitude > last ? magnitude : last;
+    }
+    m->last = last;
+    return within;
+}
+
 /* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
  * of octave o, of which one bit is in the bucket, o - 1. */
 static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
 {
-    const unsigned width = sample->width;
-    uint64_t within = 0;
     unsigned key;
-    size_t i;
-    m->last = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
-    for (i = 0; i < sample->n; i++) {
-        const uint64_t base = lmc__load_element(sample->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width), base, width, subtract);
-        const unsigned magnitude = lmc__magnitude(residual);
-        lmc__key_counts *const counts = &m->classes[lmc__key(base, width)];
-        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
-        if (magnitude > m->last) m->last = magnitude;
+    switch (sample->width) {
+    case 1: return lmc__count_keys_of(m, sample, subtract, 1);
+    case 2: return lmc__count_keys_of(m, sample, subtract, 2);
+    case 4: return lmc__count_keys_of(m, sample, subtract, 4);
+    default: return lmc__count_keys_of(m, sample, subtract, 8);
     }
-    return within;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
@@ -14540,18 +14653,22 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
  * stays within the limit and the workspace. The workspace belongs to the call: what it held before
  * does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level,
-                                         lmc_position position, void *ws, size_t ws_size)
+                                         const void *src, size_t size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
 {
-    const unsigned width = lmc_dtype_width(dtype);
-    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
-        !lmc__is_level(level) || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
+    lmc_block_options o;
+    unsigned width;
+    if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    width = lmc_dtype_width(o.dtype);
+    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
+        size % width || size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)prediction, dtype, 1, level, position, ws, ws_size);
+                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
+                             ws_size);
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -16237,7 +16354,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
-    if (info->stored) {
+    if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -16259,24 +16376,25 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
  * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
  * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t src_size, const void *prediction,
-                                         size_t prediction_size, lmc_position position, void *ws,
-                                         size_t ws_size)
+                                         const void *src, size_t src_size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
+    lmc_block_options o;
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.position, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction) {
-        LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
-        LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
+        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+        LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -16437,7 +16555,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
 
 /* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
  * nothing, and has no second moment to ask for. */
-LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, void *data, uint64_t offset,
+LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
     unsigned width;
@@ -16700,7 +16818,7 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     LMC__TRY(
         o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second)
-        LMC__TRY(lmc_quantizer_apply(o->second, f->second, first * q->width, size, NULL));
+        LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }
@@ -17737,10 +17855,13 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
+    lmc_quantizer_options o;
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
     if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     LMC__TRY(lmc__check_fit_options(elements, options));
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
@@ -18099,10 +18220,16 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) || !lmc__is_level(options->level))
-        return 0;
+    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
+}
+
+/* The caller's options, and their size of blocks. */
+static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
+{
+    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+                                                                     : 0;
 }
 
 /* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
@@ -18116,7 +18243,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
  * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
 LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
     uint64_t headers;
     if (block_size == 0) return UINT64_MAX;
     headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
@@ -18156,9 +18284,10 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
     lmc__wave wave;
-    return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
+    return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
 /* For callers who bring no workspace. */
@@ -18348,8 +18477,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
 {
-    lmc_tensor_options direct;
+    lmc_tensor_options o, direct;
     lmc__tensor_encoding t;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
@@ -18484,22 +18616,27 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */
-LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size, const void *src,
-                                          size_t src_size, uint64_t total_size,
-                                          const lmc_tensor_options *options, void *ws,
-                                          size_t ws_size)
+LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
+                                                size_t src_size, uint64_t offset,
+                                                uint64_t total_size,
+                                                const lmc_tensor_options *options, void *ws,
+                                                size_t ws_size)
 {
-    const size_t temp_size = lmc__get_tensor_block_size(options);
+    size_t temp_size, max_jobs;
+    lmc_tensor_options o;
     lmc__tensor_decoding t;
-    size_t max_jobs;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status =
-            lmc_tensor_decode(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
+        status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
+                                         ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
+    temp_size = lmc__get_tensor_block_size(options);
     if (temp_size == 0 || (!src && src_size) || (!dst && size) || offset > total_size ||
         size > total_size - offset)
         return LMC_ERR_ARGUMENT;
@@ -18530,6 +18667,13 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t siz
     }
     if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
     return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
+{
+    return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
 #ifndef LMC_NO_SNAPSHOT
@@ -21371,10 +21515,10 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
  *                                 codec/get_quantised.h        decoded, before
  *                                                              dst is written
- *   in place, n_done is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
+ *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
+ *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 n_done
+ *   written is the delta's        (pipeline.h)                 done_size
  *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
@@ -23123,11 +23267,11 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
-    lmc_writer_options defaults;
+    lmc_writer_options o;
     enum lmc_status status;
     lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
         !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
@@ -23815,14 +23959,14 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its position and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
- * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
- * be. What is written is read back and compared, and not handed to write() again. */
+ * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
+ * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
-    const int is_done = n_before < r->options->n_done;
+    const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
     lmc_position position;
@@ -23835,7 +23979,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
-    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
+    if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
@@ -24000,7 +24144,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         if (lmc__is_kind(&section, "INDX")) break;
         LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
+    if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
@@ -24024,17 +24168,17 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       const lmc_restore_options *options,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE])
+                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       const lmc_restore_options *options)
 {
-    lmc_restore_options defaults;
+    lmc_restore_options o;
     uint8_t found[LMC_IDENTITY_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
+    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
@@ -25196,16 +25340,16 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
  * that add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded)
+                                                          uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded = 0;
+    *encoded_size = 0;
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
@@ -25226,33 +25370,35 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         offset += n;
         size -= n;
     }
-    *encoded = sum;
+    *encoded_size = sum;
     return LMC_OK;
 }
 
 /* The first block of the first run, and the last one of the last. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t n_bytes,
-                                                           uint64_t *at, uint64_t *size)
+                                                           uint64_t offset, uint64_t size,
+                                                           uint64_t *encoded_offset,
+                                                           uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
-    if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
+        return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *at = *size = 0;
-    if (n_bytes == 0) return LMC_OK; /* there may be no run at all */
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded_offset = *encoded_size = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     stream = lmc__stream_of(r, f);
     first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + n_bytes - 1));
-    *at =
+    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
+    *encoded_offset =
         lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *size = lmc__block_at(r)[last->first_block + 1 +
-                             (offset + n_bytes - 1 - last->run.start) / last->run.block_size] -
-            *at;
+    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
+                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
+                    *encoded_offset;
     return LMC_OK;
 }
 
@@ -25679,9 +25825,10 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 /* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
  * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
  * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
-                                                               lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *t, lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *t,
+                                                               lmc_quantizer **quantizer,
+                                                               lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -27721,11 +27868,11 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
                                                   const lmc_source *source,
                                                   const lmc_reader_options *options)
 {
-    lmc_reader_options defaults;
+    lmc_reader_options o;
     enum lmc_status status;
     lmc_reader *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
@@ -28192,7 +28339,7 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
     lmc_quantizer *q = NULL;
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
-    LMC__TRY(lmc_reader_recover_quantizer(&q, r, file_number, tensor, NULL));
+    LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
     if (file && !q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
@@ -28322,11 +28469,11 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
         file.tensors = &tensor;
     }
     memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
+    writer_options.parallel = options->parallel;
+    writer_options.level = options->level;
+    writer_options.progress = options->progress;
+    writer_options.user = options->user;
+    writer_options.alloc_user = options->alloc_user;
     LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
     status = lmc_writer_begin_file(writer, &file, dtype);
     if (status == LMC_OK)
@@ -28342,17 +28489,19 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
                                      size_t size, enum lmc_dtype dtype,
                                      const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     lmc__fixed_sink fixed;
     lmc_sink sink;
     enum lmc_status status;
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     fixed.data = (uint8_t *)dst;
     fixed.size = 0;
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__write_one_file(&sink, size, dtype, src, NULL, options);
+    status = lmc__write_one_file(&sink, size, dtype, src, NULL, &o);
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -28367,11 +28516,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     lmc_source source;
     if (!src && src_size) return LMC_ERR_ARGUMENT;
     memset(&reader_options, 0, sizeof reader_options);
-    if (options) {
-        reader_options.parallel = options->parallel;
-        reader_options.limits = options->limits;
-        reader_options.alloc_user = options->alloc_user;
-    }
+    reader_options.parallel = options->parallel;
+    reader_options.limits = options->limits;
+    reader_options.alloc_user = options->alloc_user;
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -28387,11 +28534,13 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
                                               enum lmc_dtype *dtype,
                                               const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
@@ -28401,18 +28550,39 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
+/* Bytes between two calls of progress: several of the largest blocks for each worker. Blocks of
+ * such a file begin at multiples of their own size, mostly, so few are decoded twice. */
+#define LMC__PROGRESS_STEP ((uint64_t)16 << 20)
+
+/* All of the reader's only file, of size bytes, to dst. */
+static enum lmc_status lmc__read_with_progress(lmc_reader *reader, uint8_t *dst, size_t size,
+                                               const lmc_compress_options *options)
+{
+    const uint64_t step = LMC__PROGRESS_STEP * lmc__count_workers(options->parallel);
+    size_t at, n;
+    if (!options->progress) return lmc_reader_read_file(reader, 0, 0, dst, size);
+    for (at = 0; at < size; at += n) {
+        n = (size_t)lmc__min64(size - at, step);
+        LMC__TRY(lmc_reader_read_file(reader, 0, at, dst + at, n));
+        LMC__TRY(options->progress(options->user, at + n));
+    }
+    return LMC_OK;
+}
+
 LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
     if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
+        status = lmc__read_with_progress(reader, (uint8_t *)dst, size, &o);
         if (status == LMC_OK) *dst_size = size;
     }
     lmc_reader_free(reader);
@@ -28447,6 +28617,7 @@ static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, cons
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype, const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     lmc__buffer name;
     lmc_source source;
     lmc_stream stream;
@@ -28454,16 +28625,17 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     src = fopen(src_path, "rb");
     if (!src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, options ? options->alloc_user : NULL);
+    lmc__init_buffer(&name, o.alloc_user);
     status = lmc_stdio_source(&source, src);
     if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
     if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, options);
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &o);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -28471,6 +28643,23 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     return status;
 }
 #endif
+
+/* What the restorer's callbacks get. */
+typedef struct lmc__part_target {
+    FILE *part;
+    const lmc_compress_options *options;
+} lmc__part_target;
+
+static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
+{
+    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+}
+
+static enum lmc_status lmc__report_part(void *user, uint64_t done)
+{
+    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
+    return options->progress(options->user, done);
+}
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
@@ -28482,28 +28671,31 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
                                             const lmc_compress_options *options)
 {
     lmc_restore_options restore_options;
+    lmc_compress_options o;
+    lmc__part_target target;
     lmc__buffer name;
     lmc_stream stream;
-    FILE *src, *part;
+    FILE *src;
     enum lmc_status status;
     if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     src = fopen(src_path, "rb");
     if (!src) return LMC_ERR_READ;
     memset(&restore_options, 0, sizeof restore_options);
-    if (options) {
-        restore_options.parallel = options->parallel;
-        restore_options.limits = options->limits;
-        restore_options.alloc_user = options->alloc_user;
-    }
-    lmc__init_buffer(&name, restore_options.alloc_user);
-    status = lmc__open_part(&part, &name, dst_path);
+    restore_options.parallel = o.parallel;
+    restore_options.limits = o.limits;
+    restore_options.progress = o.progress ? lmc__report_part : NULL;
+    restore_options.alloc_user = o.alloc_user;
+    lmc__init_buffer(&name, o.alloc_user);
+    status = lmc__open_part(&target.part, &name, dst_path);
     if (status == LMC_OK) {
         stream = lmc_stdio_stream(src);
         restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_stdio;
-        restore_options.user = part;
-        status = lmc_snapshot_restore(&stream, &restore_options, NULL);
-        status = lmc__close_part(part, &name, dst_path, status);
+        restore_options.write = lmc__write_part;
+        restore_options.user = &target;
+        target.options = &o;
+        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
+        status = lmc__close_part(target.part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
     (void)fclose(src);
@@ -28521,6 +28713,35 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
+/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+#define LMC__MAX_SAFETENSORS_HEADER 100000000u
+#define LMC__MAX_TEXTS 1024u
+
+/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
+ * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
+ * and is no second byte. */
+static int lmc__is_utf8(const char *s)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    while (*p) {
+        const uint8_t c = *p++;
+        const uint8_t low = c == 0xE0   ? 0xA0
+                            : c == 0xF0 ? 0x90
+                                        : 0x80,
+                      high = c == 0xED   ? 0x9F
+                             : c == 0xF4 ? 0x8F
+                                         : 0xBF;
+        unsigned more;
+        if (c < 0x80) continue;
+        if (c < 0xC2 || c > 0xF4) return 0;
+        if (*p < low || *p > high) return 0;
+        p++;
+        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
+            if ((*p++ & 0xC0) != 0x80) return 0;
+    }
+    return 1;
+}
+
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 {
     return lmc__append(b, text, strlen(text));
@@ -28535,10 +28756,12 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
     return lmc__append(b, digits + i, sizeof digits - i);
 }
 
-/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. */
+/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
+ * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
+    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append_text(b, "\""));
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
@@ -28609,27 +28832,47 @@ static enum lmc_status lmc__put_member(lmc__buffer *json, const lmc_tensor *tens
     return lmc__append_text(json, "]}");
 }
 
-/* Fills f; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array *arrays, size_t n,
-                                            const char *metadata, uint64_t *file_size)
+/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
-    uint64_t at = 0;
-    const lmc_array **sorted, *spare;
+    size_t i, k;
+    for (i = 0; i < n; i++) {
+        if (!texts[i].key) return LMC_ERR_ARGUMENT;
+        for (k = 0; k < i; k++)
+            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_text(json, i ? "," : "\"__metadata__\":{"));
+        LMC__TRY(lmc__append_json_string(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, ":"));
+        LMC__TRY(lmc__append_json_string(json, texts[i].value));
+    }
+    return n ? lmc__append_text(json, "}") : LMC_OK;
+}
+
+/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
+static enum lmc_status lmc__sort_arrays(lmc__buffer *sorted, const lmc_array *arrays, size_t n)
+{
+    const lmc_array *spare;
     size_t i;
     for (i = 0; i < n; i++) { /* before they are compared */
         uint64_t size;
         spare = &arrays[i];
         LMC__TRY(lmc__get_array_size(spare, &size));
-        LMC__TRY(lmc__append(&f->sorted, &spare, sizeof spare));
+        LMC__TRY(lmc__append(sorted, &spare, sizeof spare));
     }
-    sorted = (const lmc_array **)(void *)f->sorted.data;
-    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_arrays, &spare);
+    lmc__heap_sort(sorted->data, n, sizeof spare, lmc__compare_arrays, &spare);
+    return LMC_OK;
+}
+
+/* Fills f; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, size_t n, const lmc_text *texts,
+                                            size_t n_texts, uint64_t *file_size)
+{
+    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    uint64_t at = 0;
+    size_t i;
     LMC__TRY(lmc__append(&f->json, NULL, 8));
     LMC__TRY(lmc__append_text(&f->json, "{"));
-    if (metadata) {
-        LMC__TRY(lmc__append_text(&f->json, "\"__metadata__\":"));
-        LMC__TRY(lmc__append_text(&f->json, metadata));
-    }
+    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     for (i = 0; i < n; i++) {
         const lmc_array *const a = sorted[i];
         lmc_tensor tensor;
@@ -28642,12 +28885,13 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array 
         LMC__TRY(lmc__get_array_size(a, &tensor.size));
         if (tensor.size > (uint64_t)INT64_MAX / 2 - at) return LMC_ERR_ARGUMENT;
         at += tensor.size;
-        if (i || metadata) LMC__TRY(lmc__append_text(&f->json, ","));
+        if (i || n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
         LMC__TRY(lmc__put_member(&f->json, &tensor));
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
+    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
     lmc__store64(f->json.data, f->json.size - 8);
     for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
     *file_size = f->json.size + at;
@@ -28676,19 +28920,22 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
 }
 
 LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n,
-                                              const char *metadata)
+                                              const lmc_array *arrays, size_t n_arrays,
+                                              const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
     uint64_t file_size;
     enum lmc_status status;
     void *const alloc_user = writer ? writer->options.alloc_user : NULL;
-    if (!writer || !path || (!arrays && n) || n > (1u << 28)) return LMC_ERR_ARGUMENT;
+    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
+        n_texts > LMC__MAX_TEXTS)
+        return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&f.sorted, alloc_user);
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
-    status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
+    status = lmc__sort_arrays(&f.sorted, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, n_arrays, texts, n_texts, &file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n_arrays, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

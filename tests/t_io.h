@@ -504,7 +504,7 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     options->begin_file = t_on_begin;
     options->write = t_on_write;
     options->end_file = t_on_end;
-    status = lmc_snapshot_restore(&stream, options, identity);
+    status = lmc_snapshot_restore(&stream, identity, options);
     *wrong = r.wrong || (status == LMC_OK && (r.open || r.file != model->n_files));
     return status;
 }

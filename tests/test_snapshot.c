@@ -929,8 +929,7 @@ static void *do_everything(void *arg)
     t_fill(plain, size, T_GAUSS, LMC_BF16, 3);
     CHECK_STATUS(lmc_tensor_encode(packed, cap, &encoded, plain, size, &options, ws, ws_size),
                  LMC_OK);
-    CHECK_STATUS(lmc_tensor_decode(plain, 0, size, packed, encoded, size, &options, ws, ws_size),
-                 LMC_OK);
+    CHECK_STATUS(lmc_tensor_decode(plain, size, packed, encoded, &options, ws, ws_size), LMC_OK);
     free(plain);
     free(packed);
     free(ws);
@@ -1115,7 +1114,7 @@ static void test_index_limit(void)
         options.user = &n_begun;
         options.begin_file = count_file;
         stream = lmc_memory_stream(&memory);
-        CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_LIMIT);
         CHECK(n_begun < (many ? 70u : 1u) && heap.peak < (size_t)NAME * NAMES / 2 &&
               heap.live == 0);
         lmc_memory_free(&memory);
@@ -1376,7 +1375,7 @@ static void test_gap(void)
         options.user = &n_begun;
         options.begin_file = count_file;
         options.limits.max_total_size = sizeof content - 1;
-        CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_LIMIT);
         CHECK(n_begun == 0);
     }
     lmc_memory_free(&good);
@@ -1558,7 +1557,7 @@ static void test_close_twins(void)
             restore.user = &target;
             restore.write = write_target;
             restore.read_back = read_target;
-            CHECK_STATUS(lmc_snapshot_restore(&stream, &restore, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore), LMC_OK);
             CHECK(target.size == 2 * size && memcmp(target.data, data, 2 * size) == 0);
             free(target.data);
         }
@@ -1704,10 +1703,10 @@ static void test_long_section(void)
     t_store32(memory.data + 88, (uint32_t)size);
     t_store32(memory.data + 92, (uint32_t)(size >> 32));
     t_store32(memory.data + 96, t_crc32c(0, memory.data + 80, 16));
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CORRUPT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_CORRUPT);
     memory.position = 0;
     options.limits.max_index_size = UINT64_MAX;
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CORRUPT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_CORRUPT);
     lmc_memory_free(&memory);
 }
 

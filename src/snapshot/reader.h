@@ -719,16 +719,16 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
  * that add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded)
+                                                          uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded = 0;
+    *encoded_size = 0;
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
@@ -749,32 +749,34 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         offset += n;
         size -= n;
     }
-    *encoded = sum;
+    *encoded_size = sum;
     return LMC_OK;
 }
 
 /* The first block of the first run, and the last one of the last. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t n_bytes,
-                                                           uint64_t *at, uint64_t *size)
+                                                           uint64_t offset, uint64_t size,
+                                                           uint64_t *encoded_offset,
+                                                           uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
-    if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
+        return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *at = *size = 0;
-    if (n_bytes == 0) return LMC_OK; /* there may be no run at all */
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded_offset = *encoded_size = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     stream = lmc__stream_of(r, f);
     first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + n_bytes - 1));
-    *at =
+    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
+    *encoded_offset =
         lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *size = lmc__block_at(r)[last->first_block + 1 +
-                             (offset + n_bytes - 1 - last->run.start) / last->run.block_size] -
-            *at;
+    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
+                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
+                    *encoded_offset;
     return LMC_OK;
 }

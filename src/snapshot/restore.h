@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "base/wire_file.h"
@@ -394,14 +395,14 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its position and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
- * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
- * be. What is written is read back and compared, and not handed to write() again. */
+ * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
+ * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
-    const int is_done = n_before < r->options->n_done;
+    const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
     lmc_position position;
@@ -414,7 +415,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
-    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
+    if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
@@ -579,7 +580,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         if (lmc__is_kind(&section, "INDX")) break;
         LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
+    if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
@@ -603,17 +604,17 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       const lmc_restore_options *options,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE])
+                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       const lmc_restore_options *options)
 {
-    lmc_restore_options defaults;
+    lmc_restore_options o;
     uint8_t found[LMC_IDENTITY_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
+    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
@@ -103,11 +104,11 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
-    lmc_writer_options defaults;
+    lmc_writer_options o;
     enum lmc_status status;
     lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
         !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
