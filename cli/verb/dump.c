@@ -594,7 +594,7 @@ static int take_section(struct dump *d)
 static void check_header(struct dump *d, uint64_t header_size, uint64_t flags, uint64_t reserved)
 {
     if (header_size != LMC_FILE_HEADER_SIZE) fault(d, DUMP_DAMAGED, 10, "Header_Size is not 80");
-    for (unsigned bit = 5; bit < 64; bit++)
+    for (unsigned bit = 4; bit < 64; bit++)
         if (d->incompatible >> bit & 1)
             fault(d, DUMP_NEWER, 16, "Incompatible bit %u is unknown: %s", bit,
                   bit < 48 ? "of a newer version" : "an experiment");
