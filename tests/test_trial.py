@@ -695,5 +695,80 @@ class Small(Case):
         self.assertNotIn("delta", self.lmc("series", "S", "list").stdout.decode())
 
 
+class Surprises(Case):
+    """What a second trial, and a review, found wrong."""
+
+    def test_damage_is_in_the_tensor_that_is_named(self):
+        """The place was found in steps of 64 KiB, so what was named was a tensor before it."""
+        self.write("d/a.safetensors", safetensors(
+            [("a", "BF16", [100000], bf16(100000))] + [("n%d" % i, "BF16", [3000], bf16(3000, i)) for i in range(4)] +
+            [("f%d" % i, "F32", [2000], f32(2000)) for i in range(3)] + [("b", "BF16", [100000], bf16(100000, 7))]))
+        self.write("d/z.txt", b"hello world " * 1000)
+        self.lmc("d")
+        data = self.read("d.lmc")
+        for k in range(12):
+            at = 700 + (len(data) - 1800) * k // 11
+            self.write("flip.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+            text = self.lmc("-t", "flip.lmc", code=3).stderr.decode()
+            lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"]
+            place = re.search(r"\(in '([^']+)'(?:, in the tensor '(\w+)')?", text)
+            self.assertIn(place.groups(), [(f["path"], t["name"]) for f in lost for t in f["tensors"] if t["state"] != "intact"] +
+                          [(f["path"], None) for f in lost if f["state"] != "intact"], text)
+
+    def test_what_links_lead_to_is_restored_with_them(self):
+        """A file of the hub's cache came out as a link to nowhere; --dereference was passed over."""
+        self.write("hub/blobs/1", b"one")
+        self.write("hub/blobs/2", b"two")
+        os.makedirs(self.path("hub/snapshots/a/sub"))
+        for target, link in (("../../blobs/1", "snapshots/a/config.json"), ("../../../blobs/2", "snapshots/a/sub/x"), ("snapshots/a", "latest"),
+                             ("nowhere", "dangling"), ("loop", "loop"), ("..", "snapshots/up"), ("../../snapshots/a", "snapshots/a/round")):
+            os.symlink(target, self.path("hub/" + link))
+        self.lmc("hub")
+
+        def parts(*args, says=None, read=None):
+            shutil.rmtree(self.path("out"), ignore_errors=True)
+            self.lmc("-d", "-o", "out", "hub.lmc", *args, says=says)
+            return sorted(f for f in self.tree("out") if not os.path.isdir(self.path("out/" + f)) or os.path.islink(self.path("out/" + f)))
+        self.assertEqual(parts("snapshots/a/config.json", says="which is restored with it"), ["blobs/1", "snapshots/a/config.json"])
+        self.assertEqual(self.read("out/snapshots/a/config.json"), b"one")
+        self.assertEqual(parts("latest/config.json", says="restored with it"), ["blobs/1", "latest", "snapshots/a/config.json"])
+        self.assertEqual(self.read("out/latest/config.json"), b"one")
+        self.assertEqual(parts("latest", says="one of 4 such links"),
+                         ["blobs/1", "blobs/2", "latest", "snapshots/a/config.json", "snapshots/a/round", "snapshots/a/sub/x"])
+        self.assertEqual(parts("dangling", says="is a link to 'nowhere', which the snapshot does not hold"), ["dangling"])
+        self.assertEqual(parts("--dereference", "latest", says="does not hold"), ["latest/config.json", "latest/sub/x"])
+        self.assertEqual(parts("--dereference", "snapshots/a/*.json"), ["snapshots/a/config.json"])
+        self.assertFalse(os.path.islink(self.path("out/snapshots/a/config.json")))
+        self.assertEqual(self.read("out/snapshots/a/config.json"), b"one")
+        self.assertEqual(self.lmc("-dc", "hub.lmc", "latest/config.json").stdout, b"one")
+        self.lmc("-d", "-o", "o2", "hub.lmc", "loop", says="does not hold")
+        self.assertEqual(self.lmc("-dc", "hub.lmc", "snapshots/up/snapshots/up/blobs/2").stdout, b"two")
+        self.refuses("-d", "--dereference", "-o", "whole", "hub.lmc", code=2, says="--dereference is for compressing")
+
+    def test_nothing_waits_for_a_fifo(self):
+        self.write("a", b"hello")
+        self.lmc("a")
+        os.mkfifo(self.path("fifo"))
+        for args in (("-d",), ("-t",), ("-l",), ("cat",), ("dump",), ("verify",), ("salvage",), ("stats",), ("diff", "a"), ("apply", "a.lmc"),
+                     ("rebase", "--onto", "none", "-o", "x"), ("series", "S", "add"), ("--base",), ()):
+            p = subprocess.run([LMC, *args, "fifo", *(["-o", "x", "a"] if args == ("--base",) else [])], cwd=self.dir, capture_output=True, timeout=20)
+            self.assertIn(p.returncode, (1, 4), args)
+            self.assertRegex(p.stderr, rb"fifo: is n(o regular file|either a file nor a directory)|a.lmc: is an LMC file", args)
+        script = '"$0" -t <(cat a.lmc) && "$0" -dc <(cat a.lmc) && "$0" -d -o - /dev/stdin < a.lmc'
+        p = subprocess.run(["bash", "-c", script, LMC], cwd=self.dir, capture_output=True)
+        self.assertEqual((p.returncode, p.stdout, p.stderr), (0, b"hellohello", b""))
+
+    def test_help_of_words(self):
+        """'lmc test --help' showed the overview."""
+        overview = self.lmc("help").stdout
+        pages = {}
+        for words, topic in ((("compress",), "compress"), (("restore", "decompress", "extract", "-d"), "restore"), (("test", "-t"), "test"),
+                             (("list", "ls", "info", "-l"), "list")):
+            pages[topic] = self.lmc("help", topic).stdout
+            for word in words:
+                self.assertEqual(self.lmc(word, "--help").stdout, pages[topic])
+        self.assertEqual(len({*pages.values(), overview}), 5)
+
+
 if __name__ == "__main__":
     sys.exit(main())

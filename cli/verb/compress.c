@@ -243,13 +243,9 @@ static int compress_source(struct source *s, const char *path, const char *snaps
 int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
-    struct stat st;
     char *snapshot;
     int code, is_useless = 0, is_file;
-    if (!is_dash(path) && !o->common.to_stdout && !o->common.output && stat(path, &st) == 0 &&
-        !S_ISREG(st.st_mode))
-        return fail(CODE_ERROR, path,
-                    "is no regular file, and is skipped; -c and -o read it all the same");
+    if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
