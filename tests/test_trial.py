@@ -745,6 +745,43 @@ class Surprises(Case):
         self.assertEqual(self.lmc("-dc", "hub.lmc", "snapshots/up/snapshots/up/blobs/2").stdout, b"two")
         self.refuses("-d", "--dereference", "-o", "whole", "hub.lmc", code=2, says="--dereference is for compressing")
 
+    def test_pipes_and_a_base_without_use(self):
+        """What went to standard output, or came from a pipe, needed a base of which nothing was used, and nobody said so."""
+        weights = bf16(60000)
+        self.write("a.st", safetensors([("w", "BF16", [60000], weights)]))
+        self.write("near.st", safetensors([("w", "BF16", [60000], moved(weights, 2, 0.01))]))
+        self.write("far.st", safetensors([("other", "BF16", [60000], bf16(60000, 3))]))
+        self.write("d/far.st", self.read("far.st"))
+        os.makedirs(self.path("o"))
+        for name in ("near.st", "far.st", "d"):
+            self.lmc("-q", "-o", "o/alone.lmc", "-f", name)
+            for args, stdin in (((name, "-c"), b""), (("-o", "o/x.lmc", "-f", name), b""), (("-o", "/dev/stdout", name), b""),
+                                ((), self.read(name) if name != "d" else None), (("-o", "o/x.lmc", "-f"), self.read(name) if name != "d" else None)):
+                if stdin is None:
+                    continue
+                p = self.lmc("-v", "--base", "a.st", *args, stdin=stdin)
+                out = p.stdout or self.read("o/x.lmc")
+                text = p.stderr.decode()
+                self.assertEqual(text.count(" -> "), 1, text)  # one summary
+                self.write("o/y.lmc", out)
+                if name == "near.st":
+                    self.assertRegex(text, r"\d+ of \d+ blocks are coded against a.st")
+                    self.assertLess(len(out), len(self.read("o/alone.lmc")) / 2)
+                    self.lmc("-t", "--no-search", "o/y.lmc", code=4)
+                    self.lmc("-t", "--base", "a.st", "o/y.lmc")
+                    continue
+                self.assertIn("is written without it, and does not need it", text)
+                self.lmc("-t", "--no-search", "o/y.lmc")
+                if not stdin:
+                    self.assertEqual(len(out), os.path.getsize(self.path("o/alone.lmc")))
+        big = os.urandom(3 << 20)  # what a delta needs is known before its end: it does not wait for that
+        self.write("big", big)
+        self.write("next", big[:-5] + b"other")
+        with subprocess.Popen([LMC, "-q", "--base", "big", "-c", "next"], cwd=self.dir, stdout=subprocess.PIPE) as p:
+            self.write("o/next.lmc", p.stdout.read())
+        self.lmc("-d", "--base", "big", "o/next.lmc")
+        self.assertEqual(self.read("o/next"), self.read("next"))
+
     def test_nothing_waits_for_a_fifo(self):
         self.write("a", b"hello")
         self.lmc("a")

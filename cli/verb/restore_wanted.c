@@ -123,8 +123,8 @@ static char *step(const struct link *l, const char *rest)
     char *directory, *target, *to;
     if (*l->target == '/') return NULL;
     directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
-    target = *directory ? join_path(directory, l->target)
-                        : copy_string(l->target, strlen(l->target));
+    target =
+        *directory ? join_path(directory, l->target) : copy_string(l->target, strlen(l->target));
     to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
     free(directory);
     free(target);

@@ -27,7 +27,7 @@ struct wanted {
     size_t n_led, room;
     const char **files; /* the paths of all files of the snapshot, sorted */
     size_t n_files;
-    size_t n_followed, n_lost;           /* links that lead to what is there; elsewhere */
+    size_t n_followed, n_lost;          /* links that lead to what is there; elsewhere */
     const struct link *followed, *lost; /* the first of each */
 };
 
