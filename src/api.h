@@ -625,7 +625,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
 } lmc_writer_options;
 

@@ -89,7 +89,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
-    options.group_files = !base && has_small_files(m); /* deltas can be applied in place */
+    options.group_files = choose_grouping(m, options.base);
     options.content_hashes = o->hashes || has_hashes(m->archive);
     sink.write = write_snapshot;
     sink.user = out;

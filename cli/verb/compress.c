@@ -390,6 +390,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     int code = choose_base(&base, &o->common);
     w->start = now();
     if (code != CODE_OK) return code;
+    order_members(m, base ? &base->source : NULL);
     if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot access it");
     attributes = attributes_of_stat(&st);
     attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
@@ -427,10 +428,7 @@ static int write_listing(const struct listing *l, const char *root, const char *
         if (is_stored(&l->entries[i], l))
             code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
     collect_links(&m.links, l, root);
-    if (code == CODE_OK) {
-        order_members(&m);
-        code = write_tree(&m, root, snapshot, w, o);
-    }
+    if (code == CODE_OK) code = write_tree(&m, root, snapshot, w, o);
     free_members(&m);
     return code;
 }
