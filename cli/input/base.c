@@ -206,12 +206,16 @@ int open_base(struct base *b, const struct common *o)
         return fail(CODE_BASE, b->name,
                     "is neither a file nor a directory, and a base must be one of them");
     if (S_ISREG(st.st_mode)) {
+        int error;
         fd = open(b->name, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
-        b->is_archive = has_suffix(b->name) || (read_at(fd, 0, bytes, sizeof bytes) == 0 &&
-                                                memcmp(bytes, magic, sizeof magic) == 0);
+        error = read_at(fd, 0, bytes, sizeof bytes); /* below 0: it is shorter */
         close(fd);
+        if (error > 0)
+            return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
+        b->is_archive =
+            has_suffix(b->name) || (error == 0 && memcmp(bytes, magic, sizeof magic) == 0);
     }
     if (b->is_archive || !b->is_target) {
         int code = b->is_archive ? open_archive_file(&b->archive, b->name, o)

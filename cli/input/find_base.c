@@ -150,7 +150,10 @@ static struct base *find_by_name(struct archive *delta, const struct common *o, 
     struct stat st;
     if (beside && (delta->reader || try_archive_index(delta, NULL) == LMC_OK))
         name = copy_metadata(delta, BASE_KEY);
-    if (name && *name && !strchr(name, '/') && !is_dot(name)) path = join_path(beside, name);
+    if (name && *name && !strchr(name, '/') && !is_dot(name))
+        path = join_path(is_dot(beside) ? name : beside, is_dot(beside) ? "" : name);
+    if (path && has_suffix(path) && stat(path, &st) != 0) /* or what was compressed to that */
+        path[strlen(path) - strlen(SUFFIX)] = 0;
     if (path && stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
         !same_file(&st, &delta->st) && !has_suffix(path)) {
         b = add_found(o->bases, path);
@@ -194,6 +197,8 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
     *code = CODE_OK;
     b = look_for_base(delta, o, code);
     if (b) b->is_used = 1;
+    if (b && *code == CODE_OK && o->verbosity >= 2 && !o->bases->is_quiet)
+        say(delta->name, "its base is %.300s", b->name);
     for (size_t i = 0; b && i < o->bases->n; i++) /* of a view, the argument */
         if (o->bases->list[i].name == b->name) o->bases->list[i].is_used = 1;
     return *code == CODE_OK ? b : NULL;
@@ -245,18 +250,24 @@ void print_chain(struct archive *delta, const struct common *o)
     putchar('\n');
 }
 
-/* "a.lmc is 0123456789abcdef, ...": at most n of them. */
-static size_t list_places(char *text, size_t size, size_t used, const struct places *p, size_t n)
+/* "a.lmc (0123456789abcdef), ...": at most n of those that are others than what is wanted. What is
+ * that, but was not taken, is a delta that needs it itself, or damaged, which was said. */
+static size_t list_places(char *text, size_t size, size_t used, const struct places *p, size_t n,
+                          const uint8_t *wanted)
 {
     char identity[2 * SHORT_IDENTITY + 1];
-    for (size_t i = 0; i < p->n && i < n && used < size; i++) {
+    size_t n_listed = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        if (memcmp(p->list[i].identity, wanted, LMC_IDENTITY_SIZE) == 0) continue;
+        if (n_listed++ >= n || used >= size) continue;
         format_hex(identity, p->list[i].identity, SHORT_IDENTITY);
-        used += (size_t)snprintf(text + used, size - used, "%s%.200s is %s", i ? ", " : "",
-                                 p->list[i].path, identity);
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%.200s is %s",
+                             n_listed > 1 ? ", " : "; found there: ", p->list[i].path, identity);
     }
-    if (p->n > n && used < size)
+    if (n_listed > n && used < size)
         used += (size_t)snprintf(text + used, size - used, " and %llu more",
-                                 (unsigned long long)(p->n - n));
+                                 (unsigned long long)(n_listed - n));
     return used;
 }
 
@@ -287,15 +298,14 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
         const struct base *b = &o->bases->list[i];
         const struct place_entry *e = find_place_numbered(o->bases->given, i);
-        if (b->state < BASE_IDENTIFIED && !e) continue;
-        format_hex(given, e ? e->identity : b->identity, SHORT_IDENTITY);
+        const uint8_t *identity = e ? e->identity : b->identity;
+        if ((b->state < BASE_IDENTIFIED && !e) || memcmp(identity, wanted, LMC_IDENTITY_SIZE) == 0)
+            continue;
+        format_hex(given, identity, SHORT_IDENTITY);
         size += (size_t)snprintf(list + size, sizeof list - size, "%s%.200s is %s",
                                  size ? ", " : "; given: ", b->name, given);
     }
-    if (p && p->n && size < sizeof list) {
-        size += (size_t)snprintf(list + size, sizeof list - size, "; looked at: ");
-        size = list_places(list, sizeof list, size, p, 4);
-    }
+    if (p && size < sizeof list) size = list_places(list, sizeof list, size, p, 4, wanted);
     code =
         fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? " (named '" : "",
              made_with ? made_with : "", made_with ? "' when this delta was made)" : "",
