@@ -310,6 +310,26 @@ class Chains(Case):
     def test_compressing_against_a_directory_of_snapshots(self):
         self.refuses("4.st", "-o", "x.lmc", "--base", "s", code=2, says="is a directory of snapshots; name the one")
 
+    def test_a_good_copy_of_a_damaged_base(self):
+        """A damaged copy of the base hid a good one."""
+        for link in (0, 2):  # a whole snapshot, and a delta
+            good = self.read("s/%d.lmc" % link)
+            self.write("good/copy.lmc", good)
+            for at in (len(good) // 2, len(good) - 150):  # of a block, and of the index
+                self.write("s/%d.lmc" % link, good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+                self.refuses("-t", "s/3.lmc", code=3, says="s/%d.lmc: " % link)
+                for args in (("--search", "good"), ("--base", "good"), ("--base", "s/%d.lmc" % link, "--base", "good/copy.lmc"),
+                             ("--base", "s/%d.lmc" % link, "--search", "good")):
+                    self.lmc("-d", "-f", "-o", "out", "s/3.lmc", *args, says="")
+                    self.assertEqual(self.read("out"), self.data[3])
+                if at == len(good) // 2:
+                    self.lmc("-t", "s/3.lmc", "--search", "good", says="is damaged: corrupt: a checksum does not match; use another copy; its copy good/copy.lmc")
+                shutil.copy(self.path("good/copy.lmc"), self.path("s/z.lmc"))  # found without being named
+                self.lmc("-t", "s/3.lmc", says="")
+                os.unlink(self.path("s/z.lmc"))
+            self.write("s/%d.lmc" % link, good)
+            os.unlink(self.path("good/copy.lmc"))
+
     def test_damaged_and_foreign_files_beside_it(self):
         data = bytearray(self.read("s/0.lmc"))
         self.write("s/a.lmc", b"")

@@ -50,13 +50,17 @@ static int is_wanted(struct base *b, const struct archive *delta, struct base **
 
 /* Snapshots among the arguments: whole ones, or deltas. */
 static struct base *find_given(struct archive *delta, int is_whole, struct base **visited,
-                               const struct common *o, int *code)
+                               const struct common *o, int *damaged)
 {
     size_t n;
     const struct place_entry *e = find_places(o->bases->given, delta->wanted, &n);
-    for (size_t i = 0; i < n && *code == CODE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct base *b = &o->bases->list[e[i].number];
-        if ((e[i].chain_depth == 0) == is_whole && is_wanted(b, delta, visited, o, code)) return b;
+        int result = CODE_OK;
+        if ((e[i].chain_depth == 0) != is_whole || b->is_damaged) continue;
+        if (is_wanted(b, delta, visited, o, &result)) return b;
+        b->is_damaged = result != CODE_OK; /* that was said; another copy may do */
+        *damaged = worse(*damaged, result);
     }
     return NULL;
 }
@@ -103,17 +107,27 @@ static char *directory_of_delta(const struct archive *delta)
                : NULL;
 }
 
+static void make_places(struct bases *all)
+{
+    if (all->places) return;
+    all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
+    memset(all->places, 0, sizeof *all->places);
+}
+
+/* Those of --search, and directories of snapshots among the arguments. */
+static void add_all_places(struct bases *all)
+{
+    for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
+    for (size_t i = 0; i < all->n; i++)
+        if (all->list[i].is_place) add_places(all->places, all->list[i].name);
+}
+
 static void look_at_places(const struct archive *delta, const struct common *o)
 {
     struct bases *all = o->bases;
     char *beside = directory_of_delta(delta);
-    if (!all->places) {
-        all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
-        memset(all->places, 0, sizeof *all->places);
-    }
-    for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
-    for (size_t i = 0; i < all->n; i++)
-        if (all->list[i].is_place) add_places(all->places, all->list[i].name);
+    make_places(all);
+    add_all_places(all);
     if (beside && !all->is_closed) add_places(all->places, beside);
     free(beside);
 }
@@ -139,6 +153,33 @@ static struct base *find_in_places(struct archive *delta, const struct common *o
     }
     *code = damaged;
     return NULL;
+}
+
+struct base *find_instead(struct base *b)
+{
+    const struct common *o = b->archive.o;
+    struct bases *all = b->all;
+    char *beside = directory_of(b->name);
+    struct places *lists[2];
+    const int code = all->code;
+    struct base *found = NULL;
+    look_at_given(o);
+    make_places(all);
+    add_all_places(all);
+    if (!all->is_closed) add_places(all->places, beside);
+    free(beside);
+    lists[0] = all->given;
+    lists[1] = all->places;
+    for (size_t k = 0; k < 2 && !found; k++) {
+        size_t n;
+        const struct place_entry *e = find_places(lists[k], b->identity, &n);
+        for (size_t i = 0; i < n && !found; i++) {
+            struct base *c = k ? add_found(all, e[i].path) : &all->list[e[i].number];
+            if (e[i].chain_depth <= b->archive.chain_depth && can_stand_in(c, b, o)) found = c;
+        }
+    }
+    all->code = code; /* of a copy that is no use, too, all was said */
+    return found;
 }
 
 /* What the delta says that its base was called, if that is a file or directory beside it, and no
@@ -180,14 +221,16 @@ static int has_places_given(const struct common *o)
 static struct base *look_for_base(struct archive *delta, const struct common *o, int *code)
 {
     struct base *visited = NULL, *b;
+    int damaged = CODE_OK;
     look_at_given(o);
-    b = find_given(delta, 1, &visited, o, code);
+    b = find_given(delta, 1, &visited, o, &damaged);
     if (!b && *code == CODE_OK && has_places_given(o)) b = find_in_places(delta, o, code);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 0, &visited, o, code);
-    if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, code);
+    if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, &damaged);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 1, &visited, o, code);
     if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, o, code);
     if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_by_name(delta, o, code);
+    if (!b && *code == CODE_OK) *code = damaged;
     return b || *code != CODE_OK ? b : visited;
 }
 
