@@ -48,6 +48,23 @@ static int is_wanted(struct base *b, const struct archive *delta, struct base **
     return 0;
 }
 
+static void make_places(struct bases *all)
+{
+    if (all->places) return;
+    all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
+    memset(all->places, 0, sizeof *all->places);
+}
+
+/* The directory of a damaged snapshot becomes a place to look: another copy may need what lies
+ * beside this one. */
+static void look_beside(struct bases *all, const struct base *b)
+{
+    char *beside = directory_of(b->name);
+    make_places(all);
+    if (!all->is_closed) add_places(all->places, beside);
+    free(beside);
+}
+
 /* Snapshots among the arguments: whole ones, or deltas. */
 static struct base *find_given(struct archive *delta, int is_whole, struct base **visited,
                                const struct common *o, int *damaged)
@@ -60,6 +77,7 @@ static struct base *find_given(struct archive *delta, int is_whole, struct base 
         if ((e[i].chain_depth == 0) != is_whole || b->is_damaged) continue;
         if (is_wanted(b, delta, visited, o, &result)) return b;
         b->is_damaged = result != CODE_OK; /* that was said; another copy may do */
+        if (b->is_damaged) look_beside(o->bases, b);
         *damaged = worse(*damaged, result);
     }
     return NULL;
@@ -107,13 +125,6 @@ static char *directory_of_delta(const struct archive *delta)
                : NULL;
 }
 
-static void make_places(struct bases *all)
-{
-    if (all->places) return;
-    all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
-    memset(all->places, 0, sizeof *all->places);
-}
-
 /* Those of --search, and directories of snapshots among the arguments. */
 static void add_all_places(struct bases *all)
 {
@@ -159,15 +170,12 @@ struct base *find_instead(struct base *b)
 {
     const struct common *o = b->archive.o;
     struct bases *all = b->all;
-    char *beside = directory_of(b->name);
     struct places *lists[2];
     const int code = all->code;
     struct base *found = NULL;
     look_at_given(o);
-    make_places(all);
+    look_beside(all, b);
     add_all_places(all);
-    if (!all->is_closed) add_places(all->places, beside);
-    free(beside);
     lists[0] = all->given;
     lists[1] = all->places;
     for (size_t k = 0; k < 2 && !found; k++) {
