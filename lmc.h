@@ -719,7 +719,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
@@ -23043,7 +23043,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     if (w->plan.origin.base &&
         !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved;
+    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
 /* The file that was listed last waits for its bytes. */

@@ -656,7 +656,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */

@@ -24,6 +24,23 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
+/* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
+static int is_descriptor(const char *path)
+{
+    return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/", 6) == 0;
+}
+
+int check_regular(const char *path, int is_wanted)
+{
+    struct stat st;
+    if (is_wanted || is_dash(path) || is_descriptor(path) || stat(path, &st) != 0 ||
+        S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        return CODE_OK;
+    return fail(CODE_ERROR, path,
+                "is no regular file, and is skipped; to read it all the same use -c, -o or '<'");
+}
+
 int open_source(struct source *s, const char *path)
 {
     memset(s, 0, sizeof *s);
