@@ -21830,6 +21830,15 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
+/* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
+ * tensors around them, if they are whole elements: a run for them, and another one behind them,
+ * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
+ * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
+ * of networks of 64 to 320 columns). */
+#define LMC__SPANNED_SIZE 256u
+#define LMC__SPANNING_SIZE 32768u
+#define LMC__SPANNING_PREDICTED_SIZE 98304u
+
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
@@ -22087,8 +22096,21 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     return lmc__get_block_size(run->dtype, log2_block, has_prediction);
 }
 
+/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. */
+static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
+{
+    const unsigned width = lmc_dtype_width(run->dtype);
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
+                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
+                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
+    if (gap && (t[0].size > most || t[1].size > most)) return 0;
+    return lmc_dtype_find(t[1].dtype) == run->dtype ||
+           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
+}
+
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it without a gap and are coded alike. */
+ * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -22100,16 +22122,16 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS; i++) {
+    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS / 2; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
-        if (t->offset != end || t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||
+        if (t->size >= large || !lmc__continues_run(run, t - 1) ||
             lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
             break;
-        end += t->size;
+        end = t->offset + t->size;
     }
     run->is_shared =
         i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
@@ -22280,6 +22302,10 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
         if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
+            if (at < t->offset) {
+                LMC__TRY(lmc__append_segment(p, at, t->offset - at, 0, 0));
+                at = t->offset;
+            }
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);

@@ -25,6 +25,7 @@ const char *container_name(enum container_kind kind)
 void container_free(struct container *c)
 {
     free(c->tensors);
+    free(c->views);
     free(c->shapes);
     free(c->strings);
     memset(c, 0, sizeof *c);

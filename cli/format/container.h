@@ -36,6 +36,16 @@ enum container_result {
     CONTAINER_MEMORY /* out of memory */
 };
 
+/* A name for bytes of the file that no tensor of the list has, or not so: PyTorch has tensors that
+ * share bytes, or whose elements lie in another order than their shape tells. */
+struct container_view {
+    const char *name, *dtype;
+    unsigned rank;
+    const uint64_t *shape, *strides; /* strides: in elements */
+    uint64_t offset;                 /* of its first element in the file */
+    int is_conjugated;               /* or negated: the elements are not what the bytes say */
+};
+
 struct container {
     enum container_kind kind;
     lmc_tensor *tensors; /* sorted by offset */
@@ -44,7 +54,9 @@ struct container {
     size_t need;     /* for CONTAINER_MORE */
     char error[256]; /* for CONTAINER_BAD */
     char note[256];  /* for CONTAINER_OK: what was not understood, and stays bytes; or "" */
-    /* storage behind the tensors */
+    struct container_view *views;
+    size_t n_views;
+    /* storage behind the tensors and views */
     uint64_t *shapes;
     char *strings;
 };
