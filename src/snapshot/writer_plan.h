@@ -64,6 +64,9 @@
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
+/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
+ * behind it, would cost 200 bytes. */
+#define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
 
@@ -416,27 +419,45 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
-/* The run of bytes between tensors, up to end, if one of the same size was written before and can
- * be read back: else nothing changes, but it is remembered. As with twins, a wrong guess costs only
- * size. */
-static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, lmc__planned_run *run)
+/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL: then
+ * they are remembered. As with twins, a wrong guess costs only size. */
+static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
-    const uint64_t size = end - p->position;
     lmc__gap *gap = p->gaps;
-    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE)
-        return LMC_OK;
+    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
     while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
-    if (gap == p->gaps + LMC__MAX_GAPS) {
-        gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
-        gap->file_number = p->file_number;
-        gap->offset = p->position;
-        gap->size = size;
-        return LMC_OK;
+    if (gap < p->gaps + LMC__MAX_GAPS)
+        return lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size) ? gap : NULL;
+    gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
+    gap->file_number = p->file_number;
+    gap->offset = offset;
+    gap->size = size;
+    return NULL;
+}
+
+/* The run of the bytes between tensors, up to end, where tensor number i begins, if they repeat
+ * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
+static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lmc__planned_run *run)
+{
+    const lmc_file *const f = &p->file;
+    const lmc__gap *gap = lmc__find_gap(p, p->position, end - p->position);
+    uint64_t at = p->position;
+    if (!gap) return LMC_OK;
+    for (;;) {
+        const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
+        LMC__TRY(lmc__append_segment(p, at, end - at, gap->file_number + 1, gap->offset));
+        at = end;
+        if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
+            lmc__get_quant_params(t->quantizer) || i > p->next_tensor + LMC__MAX_SEGMENTS / 4)
+            break;
+        end = t[1].offset;
+        gap = lmc__find_gap(p, at + t->size, end - at - t->size);
+        if (!gap) break;
+        LMC__TRY(lmc__append_segment(p, at, t->size, 0, 0));
+        at += t->size;
     }
-    if (!lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size)) return LMC_OK;
-    LMC__TRY(lmc__append_segment(p, p->position, size, gap->file_number + 1, gap->offset));
     run->dtype = LMC_U8;
-    run->size = size;
+    run->size = at - p->position;
     run->prediction.kind = LMC__PREDICT_OWN;
     run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
@@ -472,7 +493,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
             end = lmc__plan_tensors(p, run, *i);
         else {
             if (*i < f->n_tensors) end = f->tensors[*i].offset;
-            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, run));
+            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, *i, run));
             if (run->size) return LMC_OK;
         }
         run->size = end - p->position;
