@@ -551,7 +551,7 @@ typedef struct lmc_tensor {
     size_t n_base_parts;
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
@@ -591,6 +591,10 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
+     * as for tensors; the name of a file without tensors is its path. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_file;
 
 /* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
@@ -21401,7 +21405,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     return found;
 }
 
-/* The same for a part of a tensor of another one. */
+/* The same for a part of another item. */
 static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const size_t n = o->items.size / sizeof(lmc__item),
@@ -21413,9 +21417,8 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
         const lmc__item *item = lmc__get_item(o, i);
         uint64_t size;
         if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (!item->tensor ||
-            (part->path &&
-             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+        if (part->path &&
+            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
             continue;
         size = lmc__item_size(o, item);
         if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
@@ -21989,6 +21992,10 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     lmc_tensor *tensors;
     size_t i;
     p->file = lmc__listed_at(&p->listing, file_number)->file;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        p->file.base_parts = given->base_parts;
+        p->file.n_base_parts = given->n_base_parts;
+    }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
     p->default_dtype = default_dtype;
@@ -22053,17 +22060,19 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
+    const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
+    const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    if (t && t->base_parts) {
+    if (parts) {
         size_t i;
-        for (i = 0; i < t->n_base_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+        for (i = 0; i < n_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
     else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -22288,14 +22297,14 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
- * own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_tensor *t, uint64_t start,
-                                       uint64_t at, uint64_t stop)
+/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
+ * start: its own. */
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_base_part *parts, size_t n,
+                                       uint64_t start, uint64_t at, uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
-        const lmc_base_part *const part = &t->base_parts[i];
+    for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
             const uint32_t base = lmc__match_part(&p->origin, part);
@@ -22320,6 +22329,8 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
     while (at < end) {
         lmc__prediction found = run->prediction;
         uint64_t stop = end, start = 0; /* of the tensor */
+        const lmc_base_part *parts = p->file.base_parts;
+        size_t n_parts = p->file.n_base_parts;
         if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
@@ -22330,10 +22341,12 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);
+            parts = t->base_parts;
+            n_parts = t->n_base_parts;
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
-            LMC__TRY(lmc__plan_parts(p, &p->file.tensors[i], start, at, stop));
+        if (found.kind == LMC__PREDICT_BASE && parts) {
+            LMC__TRY(lmc__plan_parts(p, parts, n_parts, start, at, stop));
             at = stop;
             continue;
         }

@@ -101,9 +101,11 @@ enum container_result container_parse(struct container *c, const void *data, siz
     return parse_as(c, expected, bytes, size, file_size);
 }
 
+int container_is_distcp(const char *name) { return ends_with(name, ".distcp"); }
+
 int container_wants_view(const void *data, size_t size, const char *name)
 {
-    return (size >= 4 && memcmp(data, "PK\3\4", 4) == 0) || ends_with(name, ".distcp");
+    return (size >= 4 && memcmp(data, "PK\3\4", 4) == 0) || container_is_distcp(name);
 }
 
 enum container_result container_parse_view(struct container *c, const struct view *v,
@@ -111,7 +113,7 @@ enum container_result container_parse_view(struct container *c, const struct vie
 {
     enum container_result result;
     memset(c, 0, sizeof *c);
-    result = ends_with(name, ".distcp") ? container_parse_distcp(c, v, d, name)
-                                        : container_parse_torch_save(c, v);
+    result = container_is_distcp(name) ? container_parse_distcp(c, v, d, name)
+                                       : container_parse_torch_save(c, v);
     return end_parsing(c, result);
 }

@@ -42,6 +42,7 @@ struct container_view {
     const char *name, *dtype;
     unsigned rank;
     const uint64_t *shape, *strides; /* strides: in elements */
+    unsigned bits;                   /* of an element */
     uint64_t offset;                 /* of its first element in the file */
     int is_conjugated;               /* or negated: the elements are not what the bytes say */
 };
@@ -81,6 +82,9 @@ struct view;
 
 /* Whether a file that begins so, or is called so, is to be read through a view. */
 int container_wants_view(const void *data, size_t size, const char *name);
+
+/* Whether a file that is called so is one of torch.distributed.checkpoint. */
+int container_is_distcp(const char *name);
 
 /* What container_parse() is for files that are read through a view; never MORE. name: of the file,
  * without its directory; d: what the .metadata beside it says, or NULL. What is OTHER or BAD is

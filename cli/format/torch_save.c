@@ -27,8 +27,8 @@ struct builder {
     struct container *c;
     const struct view *view;
     size_t tensors_room, names_size, names_room, shapes_size, shapes_room;
-    size_t n_hidden;             /* tensors that lie within others */
-    size_t n_unknown;            /* storages of types that are not known, or quantised */
+    size_t n_hidden;  /* tensors that lie within others */
+    size_t n_unknown; /* storages of types that are not known, or quantised */
     size_t views_room;
     const char *item;            /* what the tensors of this archive are part of; "" */
     const struct dcp_item *part; /* and of which part; NULL */
@@ -154,6 +154,7 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     added->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
     added->dtype = view->dtype;
     added->rank = view->rank;
+    added->bits = view->bits;
     added->offset = a->zip.members[view->member].offset + view->offset;
     added->is_conjugated = view->is_conjugated;
     if (view->rank) memcpy(c->shapes + b->shapes_size, numbers, 16 * (size_t)view->rank);

@@ -29,7 +29,7 @@ struct zip {
     size_t n;
     uint64_t start;     /* of the archive in the view */
     uint64_t directory; /* and of its central directory */
-    char *names;    /* storage */
+    char *names;        /* storage */
     char error[128];
 };
 

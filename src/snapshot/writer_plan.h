@@ -211,6 +211,10 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     lmc_tensor *tensors;
     size_t i;
     p->file = lmc__listed_at(&p->listing, file_number)->file;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        p->file.base_parts = given->base_parts;
+        p->file.n_base_parts = given->n_base_parts;
+    }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
     p->default_dtype = default_dtype;
@@ -275,17 +279,19 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
+    const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
+    const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    if (t && t->base_parts) {
+    if (parts) {
         size_t i;
-        for (i = 0; i < t->n_base_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+        for (i = 0; i < n_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
     else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -419,8 +425,8 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
-/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL: then
- * they are remembered. As with twins, a wrong guess costs only size. */
+/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
+ * then they are remembered. As with twins, a wrong guess costs only size. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -510,14 +516,14 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
- * own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_tensor *t, uint64_t start,
-                                       uint64_t at, uint64_t stop)
+/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
+ * start: its own. */
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_base_part *parts, size_t n,
+                                       uint64_t start, uint64_t at, uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
-        const lmc_base_part *const part = &t->base_parts[i];
+    for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
             const uint32_t base = lmc__match_part(&p->origin, part);
@@ -542,6 +548,8 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
     while (at < end) {
         lmc__prediction found = run->prediction;
         uint64_t stop = end, start = 0; /* of the tensor */
+        const lmc_base_part *parts = p->file.base_parts;
+        size_t n_parts = p->file.n_base_parts;
         if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
@@ -552,10 +560,12 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);
+            parts = t->base_parts;
+            n_parts = t->n_base_parts;
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
-            LMC__TRY(lmc__plan_parts(p, &p->file.tensors[i], start, at, stop));
+        if (found.kind == LMC__PREDICT_BASE && parts) {
+            LMC__TRY(lmc__plan_parts(p, parts, n_parts, start, at, stop));
             at = stop;
             continue;
         }
