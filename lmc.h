@@ -22206,8 +22206,8 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
-/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL: then
- * they are remembered. As with twins, a wrong guess costs only size. */
+/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
+ * then they are remembered. As with twins, a wrong guess costs only size. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;

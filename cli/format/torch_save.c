@@ -456,6 +456,55 @@ static enum container_result finish_builder(struct builder *b)
     return container_check_tensors(c, 0, b->view->size, 1);
 }
 
+/* An entry of a tensor takes some 50 bytes, and a network of tiny ones has more of them than it
+ * gains: below so many bytes of the file for each tensor, they are views of a file without tensors.
+ * It depends on the file alone, so it is the same base whoever looks at it. Items of .distcp files
+ * gain more, as their headers repeat one another; in small files it does not matter. */
+#define TINY_SIZE 3072u
+#define SMALL_FILE_SIZE 65536u
+
+static enum container_result fold_tensors(struct container *c, uint64_t size)
+{
+    size_t n_numbers = 0;
+    uint64_t *numbers;
+    if (c->n_tensors == 0 || c->n_views || size < SMALL_FILE_SIZE ||
+        size / c->n_tensors >= TINY_SIZE)
+        return CONTAINER_OK;
+    for (size_t i = 0; i < c->n_tensors; i++) n_numbers += 2 * (size_t)c->tensors[i].rank;
+    numbers = (uint64_t *)malloc((n_numbers + 1) * sizeof *numbers);
+    c->views = (struct container_view *)calloc(c->n_tensors, sizeof *c->views);
+    free(c->views ? NULL : numbers);
+    if (!c->views || !numbers) return CONTAINER_MEMORY;
+    for (size_t i = 0, at = 0; i < c->n_tensors; i++) {
+        const lmc_tensor *const t = &c->tensors[i];
+        const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
+        struct container_view *const v = &c->views[c->n_views];
+        uint64_t *const shape = numbers + at;
+        uint64_t stride = 1;
+        if (strcmp(t->dtype, "BYTES") == 0) continue;
+        v->name = t->name;
+        v->dtype = t->dtype;
+        v->rank = t->rank;
+        v->bits = dtype == LMC_AUTO ? 128 : lmc_dtype_bits(dtype); /* C128 */
+        v->offset = t->offset;
+        v->shape = shape;
+        v->strides = shape + t->rank;
+        for (unsigned k = t->rank; k-- > 0;) {
+            shape[k] = t->shape[k];
+            shape[t->rank + k] = stride;
+            stride *= shape[k] ? shape[k] : 1;
+        }
+        at += 2 * (size_t)t->rank;
+        c->n_views++;
+    }
+    free(c->shapes);
+    c->shapes = numbers;
+    c->n_tensors = 0;
+    if (!c->note[0])
+        note(c, "its tensors are so small that they are stored as the bytes of the file", "");
+    return CONTAINER_OK;
+}
+
 static void init_builder(struct builder *b, struct container *c, const struct view *v)
 {
     memset(b, 0, sizeof *b);
@@ -474,7 +523,8 @@ enum container_result container_parse_torch_save(struct container *c, const stru
     result = add_archive(&b, 0, v->size, &start);
     if (result != CONTAINER_OK) return result;
     if (start != 0) return container_bad(c, "something stands before its archive");
-    return finish_builder(&b);
+    result = finish_builder(&b);
+    return result == CONTAINER_OK ? fold_tensors(c, v->size) : result;
 }
 
 /* The items that .metadata tells of. What is no archive is no tensor. */
