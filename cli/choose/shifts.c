@@ -227,7 +227,8 @@ static void add_shifted(lmc_base_part **parts, size_t *n, const lmc_base_part *i
                         uint64_t base_size, uint64_t start, uint64_t end, int64_t shift)
 {
     uint64_t from = start, to = end;
-    if (shift < 0 && from < (uint64_t)-shift) from = (uint64_t)-shift < end ? (uint64_t)-shift : end;
+    if (shift < 0 && from < (uint64_t)-shift)
+        from = (uint64_t)-shift < end ? (uint64_t)-shift : end;
     if (to > (uint64_t)((int64_t)base_size - shift)) to = (uint64_t)((int64_t)base_size - shift);
     if (to < from) to = from;
     add_part(parts, n, item, -1, from - start);
@@ -351,8 +352,8 @@ static size_t find_shifts_of_tensors(struct members *m, struct member *member, c
         if (!n_parts) continue;
         t->base_parts = parts;
         t->n_base_parts = n_parts;
-        m->shifted = (lmc_base_part **)resize((void *)m->shifted, m->n_shifted + 1,
-                                              sizeof *m->shifted);
+        m->shifted =
+            (lmc_base_part **)resize((void *)m->shifted, m->n_shifted + 1, sizeof *m->shifted);
         m->shifted[m->n_shifted++] = parts;
         n++;
     }

@@ -28,7 +28,8 @@ void describe_view(lmc_tensor *t, const struct container_view *view)
     t->rank = view->rank;
     t->shape = view->shape;
     t->size = view->bits / 8;
-    for (unsigned i = 0; i < view->rank; i++) t->size *= view->shape[i]; /* which the parser checks */
+    for (unsigned i = 0; i < view->rank; i++)
+        t->size *= view->shape[i]; /* which the parser checks */
 }
 
 /* Where elements are taken from, and put. */
@@ -91,7 +92,8 @@ int copy_view(struct archive *a, size_t file, const struct container_view *view,
         start += slice->start[i] * view->strides[i]; /* within the storage, as the parser checks */
         extent += (slice->count[i] - 1) * view->strides[i];
     }
-    if (extent > SIZE_MAX / width) return fail(CODE_ERROR, view->name, "is too large for this machine");
+    if (extent > SIZE_MAX / width)
+        return fail(CODE_ERROR, view->name, "is too large for this machine");
     memset(&g, 0, sizeof g);
     span = (unsigned char *)resize(NULL, (size_t)extent, width);
     g.chunk = (unsigned char *)resize(NULL, CHUNK_SIZE, 1);
