@@ -182,6 +182,7 @@ class Found(Checkpoint):
         self.assertEqual(self.names(sample("alone.pt")), {"": ("F32", [3, 4])})
         self.assertEqual(self.names(sample("protocol4.pt")), {"w": ("F32", [5])})
         self.assertEqual(self.names(sample("legacy.pt")), {})
+        self.assertIn("before 1.6", self.lmc("-v", "-f", "x.pt").stderr.decode())
         self.assertEqual(self.names(sample("quantised.pt"))["x"], ("F32", [9]))
         self.assertEqual({v[0] for k, v in self.names(sample("quantised.pt")).items() if k != "x"}, {"BYTES"})
         self.assertIn("quantised or of unknown types", self.lmc("-v", "-f", "x.pt").stderr.decode())

@@ -101,6 +101,13 @@ enum container_result container_parse(struct container *c, const void *data, siz
     return parse_as(c, expected, bytes, size, file_size);
 }
 
+int container_is_legacy_torch(const void *data, size_t size)
+{
+    static const unsigned char magic[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C,
+                                          0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
+    return size >= sizeof magic && memcmp(data, magic, sizeof magic) == 0;
+}
+
 int container_is_distcp(const char *name) { return ends_with(name, ".distcp"); }
 
 int container_wants_view(const void *data, size_t size, const char *name)

@@ -86,6 +86,9 @@ int container_wants_view(const void *data, size_t size, const char *name);
 /* Whether a file that is called so is one of torch.distributed.checkpoint. */
 int container_is_distcp(const char *name);
 
+/* Whether a file that begins so is one of PyTorch of before 1.6, which is not read. */
+int container_is_legacy_torch(const void *data, size_t size);
+
 /* What container_parse() is for files that are read through a view; never MORE. name: of the file,
  * without its directory; d: what the .metadata beside it says, or NULL. What is OTHER or BAD is
  * plain bytes, whatever its name promises: those names are of other files, too. */
