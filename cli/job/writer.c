@@ -10,6 +10,7 @@
 #include "../choose/parts.h"
 #include "../choose/policy.h"
 #include "../choose/record.h"
+#include "../choose/shifts.h"
 #include "../choose/small_files.h"
 #include "../input/archive.h"
 #include "../input/base.h"
@@ -74,6 +75,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     lmc_sink sink;
     enum lmc_status status;
     char *name = base ? name_base(base) : NULL;
+    int code = CODE_OK;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
     options.level =
@@ -81,10 +83,15 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     if (base) {
-        const size_t n = find_parts(m, &base->source);
+        const size_t n = find_parts(m, &base->source) + find_shifts(m, &base->source, &code);
         if (n && o->verbosity >= 2)
-            say(output_name(out), "%llu tensors are coded against other parts of those of the base",
+            say(output_name(out),
+                "%llu tensors or files are coded against other parts of those of the base",
                 (unsigned long long)n);
+    }
+    if (code != CODE_OK) {
+        free(name);
+        return code;
     }
     options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;

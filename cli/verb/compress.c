@@ -90,6 +90,8 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     }
     file.tensors = member->tensors;
     file.n_tensors = member->n_tensors;
+    file.base_parts = member->parts;
+    file.n_base_parts = member->n_parts;
     status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
