@@ -778,11 +778,11 @@ typedef struct lmc_reader_options {
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
     lmc_reader *lender;
-    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
-     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
-     * as well; this also finds blocks of another snapshot, together with an index made for them. It
-     * takes a fifth to two fifths more time, and is no protection against forgers. */
-    int check_identities;
+    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
+     * not what the index says. The blocks' CRCs, which are always checked, find damage as well;
+     * this also finds blocks of another snapshot, together with an index made for them. It is no
+     * protection against forgers. 1: without that, which takes a few percent of the time. */
+    int skip_identities;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
