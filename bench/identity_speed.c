@@ -1,6 +1,7 @@
 /* What comparing identities costs who reads a tensor by the index (spec 9.2), and who restores it.
  *
- *   cc -O2 -I. bench/identity_speed.c -o build/identity_speed -lm && build/identity_speed [MB [TIER]]
+ *   cc -O2 -I. bench/identity_speed.c -o build/identity_speed -lm && build/identity_speed [MB
+ * [TIER]]
  *
  * One process, one thread, turns of a read without and one with the identity; medians, as shares of
  * memcpy's speed. SPDX-License-Identifier: MIT */
@@ -24,7 +25,8 @@ static double percent(const double *a, const double *b) /* the median of b over 
     return 100 * (median(ratio) - 1);
 }
 
-static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t *data, uint8_t *got)
+static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t *data,
+                    uint8_t *got)
 {
     const uint64_t shape[1] = {size / lmc_dtype_width(dtype)};
     lmc_array array = {"t", dtype, 1, NULL, NULL};
@@ -45,8 +47,8 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     array.shape = shape;
     array.data = data;
     sink = lmc_memory_sink(&packed);
-    if (lmc_writer_open(&writer, &sink, NULL) || lmc_writer_add_arrays(writer, "", &array, 1, NULL) ||
-        lmc_writer_finish(writer))
+    if (lmc_writer_open(&writer, &sink, NULL) ||
+        lmc_writer_add_arrays(writer, "", &array, 1, NULL) || lmc_writer_finish(writer))
         fail("cannot write", "");
     lmc_writer_free(writer);
     source = lmc_memory_source(&packed);
