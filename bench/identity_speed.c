@@ -48,7 +48,7 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     array.data = data;
     sink = lmc_memory_sink(&packed);
     if (lmc_writer_open(&writer, &sink, NULL) ||
-        lmc_writer_add_arrays(writer, "", &array, 1, NULL) || lmc_writer_finish(writer))
+        lmc_writer_add_arrays(writer, "", &array, 1, NULL, 0) || lmc_writer_finish(writer))
         fail("cannot write", "");
     lmc_writer_free(writer);
     source = lmc_memory_source(&packed);
