@@ -835,11 +835,12 @@ typedef struct lmc_reader_options {
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     lmc_limits limits;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
-     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
-     * as well; this also finds blocks of another snapshot, together with an index made for them. It
-     * takes a fifth to two fifths more time, and is no protection against forgers. */
-    int check_identities;
+    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
+     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
+     * another snapshot, together with an index made for them. It is no protection against forgers.
+     * 1: without that, which takes a few percent of the time with AVX-512, and more than half of it
+     * again with AVX2. */
+    int skip_identities;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */

@@ -378,7 +378,7 @@ static void print_json(struct archive *a)
     set_json(object, "files", files);
     set_json(object, "links", make_json_links(a));
     set_json(object, "metadata", make_json_metadata(a));
-    json_dumpf(object, stdout, JSON_COMPACT);
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(object);
 }

@@ -12,6 +12,7 @@
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
 #include "snapshot/origin.h"
+#include "snapshot/work.h"
 #ifndef LMC_NO_ENCODER
 
 /* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
@@ -101,6 +102,8 @@ typedef struct lmc__planner {
     size_t header_size;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
+    /* what it costs to read all predictions so far */
+    lmc__reach reach;
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
@@ -516,10 +519,32 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
+/* The same, of a run of that kind of prediction and blocks of block_size, or of no prediction if it
+ * would be too far away. */
+static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
+                                            uint64_t start, uint64_t size, uint32_t base,
+                                            uint64_t base_offset)
+{
+    if (base && size) {
+        uint64_t file = base - 1, at = base_offset;
+        if (run->prediction.kind == LMC__PREDICT_BASE) {
+            const lmc__item *const item = lmc__get_item(&p->origin, base - 1);
+            file = item->file_number;
+            at += item->tensor ? item->tensor->offset : 0;
+        }
+        if (!lmc__can_reach(&p->reach, file, at, run->prediction.conversion ? 2 * size : size,
+                            start / run->block_size) &&
+            !run->quant) /* which cannot do without */
+            base = 0;
+    }
+    return lmc__append_segment(p, start, size, base, base ? base_offset : 0);
+}
+
 /* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
  * start: its own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_base_part *parts, size_t n,
-                                       uint64_t start, uint64_t at, uint64_t stop)
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
+                                        const lmc_base_part *parts, size_t n, uint64_t start,
+                                        uint64_t at, uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
@@ -527,8 +552,8 @@ static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_base_part *par
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
             const uint32_t base = lmc__match_part(&p->origin, part);
-            LMC__TRY(
-                lmc__append_segment(p, at, end - at, base, base ? part->offset + (at - start) : 0));
+            LMC__TRY(lmc__append_in_reach(p, run, at, end - at, base,
+                                          base ? part->offset + (at - start) : 0));
             at = end;
         }
         start = end;
@@ -565,12 +590,12 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
         if (found.kind == LMC__PREDICT_BASE && parts) {
-            LMC__TRY(lmc__plan_parts(p, parts, n_parts, start, at, stop));
+            LMC__TRY(lmc__plan_parts(p, run, parts, n_parts, start, at, stop));
             at = stop;
             continue;
         }
-        LMC__TRY(lmc__append_segment(
-            p, at, stop - at, found.base,
+        LMC__TRY(lmc__append_in_reach(
+            p, run, at, stop - at, found.base,
             found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
         at = stop;
     }
@@ -593,15 +618,17 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
         p->file = lmc__listed_at(l, i)->file;
         if (p->file.size == 0) continue;
         next = lmc__find_prediction(p, NULL);
-        if (run->size == 0) run->prediction = next;
+        if (run->size == 0) {
+            run->dtype = LMC_AUTO;
+            run->prediction = next;
+            run->block_size = lmc__choose_block_size(p, run);
+        }
         if (next.kind != run->prediction.kind) break;
         if (next.kind != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__append_segment(p, p->position + run->size, p->file.size, next.base,
-                                         next.base_offset));
+            LMC__TRY(lmc__append_in_reach(p, run, p->position + run->size, p->file.size, next.base,
+                                          next.base_offset));
         run->size += p->file.size;
     }
-    run->dtype = LMC_AUTO;
-    run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
