@@ -238,5 +238,5 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse fuzz \
-    fuzz-all test-mutants bench install uninstall clean FORCE
+.PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
+    fuzz fuzz-all test-mutants bench install uninstall clean FORCE

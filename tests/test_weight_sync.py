@@ -393,7 +393,7 @@ class Changing(Base):
                 result = checksum(data)
                 for path in (os.path.join(self.vdir(1), name) for name in FILES):
                     whole = read(path)
-                    if path in flipped or not whole.endswith(bytes(data)): continue
+                    if path in flipped or not len(data) or not whole.endswith(bytes(data)): continue
                     flipped.add(path)  # the last tensor was looked at
                     with open(path, "r+b") as f:
                         f.seek(len(whole) - 1)
