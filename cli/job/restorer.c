@@ -202,6 +202,7 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
     (void)number;
     r->n_quantised += count_lossy(file);
     if (r->keeps_records) add_record(r, file);
+    if (r->is_tree || r->is_tar) add_seen_file(&r->seen, file);
     if (r->is_tree) return stop_restore(r, end_tree_file(&r->tree, file));
     if (r->is_tar) {
         int error = tar_end(&r->out, file);
@@ -234,10 +235,9 @@ static enum lmc_status restore_metadata(void *user, const char *key, const void 
 {
     struct restore *r = (struct restore *)user;
     if ((!r->is_tree && !r->is_tar) || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
-    return stop_restore(r, decode_links(&r->links, value, size) == 0
-                               ? check_limits(r)
-                               : fail(CODE_CORRUPT, r->input,
-                                      "has a list of links that breaks the rules of the format"));
+    if (decode_links(&r->links, value, size) != 0 || match_links(&r->links, &r->seen) != 0)
+        return stop_restore(r, fail_bad_links(r->input));
+    return stop_restore(r, check_limits(r));
 }
 
 void complete_attributes(struct attributes *a, const struct stat *input)
@@ -321,6 +321,7 @@ void free_restore(struct restore *r)
     for (size_t i = 0; i < r->n_records; i++) free(r->records[i].path);
     free(r->records);
     free_links(&r->links);
+    free_seen_files(&r->seen);
     for (size_t i = 0; i < r->n_directories; i++) free((char *)r->directories[i].file.path);
     free(r->directories);
     free_tree(&r->tree);

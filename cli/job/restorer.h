@@ -52,6 +52,7 @@ struct restore {
     size_t again_number;
     struct second_look again; /* for standard output */
     struct links links;
+    struct seen_files seen;            /* of a tree: for the links, which come last */
     struct tar_directory *directories; /* of a tar stream, where they come last */
     size_t n_directories, room_for_directories;
     uint64_t total;       /* bytes */
