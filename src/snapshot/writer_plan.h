@@ -543,8 +543,8 @@ static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_
 /* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
  * start: its own. */
 static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                        const lmc_base_part *parts, size_t n, uint64_t start,
-                                        uint64_t at, uint64_t stop)
+                                       const lmc_base_part *parts, size_t n, uint64_t start,
+                                       uint64_t at, uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
