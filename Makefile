@@ -1,7 +1,7 @@
 # LMC. Targets:
 #   make                   build/lmc, the command (needs a C compiler and jansson)
-#   make build/liblmc.so   lmc.h as a shared library, for examples/weight_sync.py and other
-#                          languages
+#   make build/liblmc.so   lmc.h as a shared library, for other languages
+#   make build/python      the Python package, without installing it: PYTHONPATH=build/python
 #   make lmc.h             lmc.h from src/, if that is newer (needs Python 3.9); other targets that
 #                          need lmc.h do so, too
 #   make dev               build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the
@@ -88,6 +88,16 @@ build/liblmc.a: lmc.h
 	    -o build/library/lmc.o
 	rm -f $@
 	$(AR) rcs $@ build/library/lmc.o
+
+# The Python package without an installation: PYTHONPATH=build/python python3 ...
+build/python: build/python/lmc_codec/_lmc.abi3.so
+	cp python/lmc_codec/*.py* build/python/lmc_codec/
+build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch]) build/liblmc.a
+	@mkdir -p $(@D)
+	$(CC) -O2 -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) -D_POSIX_C_SOURCE=200809L \
+	    -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
+	    'import sysconfig; print(sysconfig.get_path("include"))')" \
+	    python/src/*.c build/liblmc.a -o $@ -pthread
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
@@ -228,5 +238,5 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all dev demo check test test-all test-cross test-long test-avx512 analyse fuzz \
-    fuzz-all test-mutants bench install uninstall clean FORCE
+.PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
+    fuzz fuzz-all test-mutants bench install uninstall clean FORCE

@@ -3,10 +3,10 @@
  *
  *   make build/liblmc.so, or: cc -O2 -fPIC -shared liblmc.c -o liblmc.so
  *
- * For languages in which laying out C structs is a nuisance (ctypes, cffi, JNA); weight_sync.py
- * uses it. dtype is a name as in safetensors, "BF16"; data of unknown dtypes is coded as bytes.
- * Functions return an enum lmc_status as int. They keep no state: any number of threads may call
- * them at once, and each call works in one thread.
+ * For languages in which laying out C structs is a nuisance (ctypes, cffi, JNA). dtype is a name as
+ * in safetensors, "BF16"; data of unknown dtypes is coded as bytes. Functions return an enum
+ * lmc_status as int. They keep no state: any number of threads may call them at once, and each call
+ * works in one thread.
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"

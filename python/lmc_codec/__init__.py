@@ -97,7 +97,7 @@ _MODULES = {
     "_safetensors": ("safe_open",),
     "_writer": ("Writer",),
 }
-_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "torch", "zarr")
+_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "torch", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import RLock
 
 from . import _arrays, _lmc
 from ._base import parse_safetensors, resolve_base
@@ -66,6 +67,7 @@ class Writer:
     ):
         from ._policy import Policy
 
+        self._lock = RLock()  # a file's steps are several calls, and another thread's must not come between
         self._policy = Policy(quantize)
         self._names: set[str] = set()
         self._paths: set[str] = set()
@@ -137,10 +139,11 @@ class Writer:
 
         It becomes a safetensors file of its own in the snapshot. Who has all arrays at hand uses add_arrays().
         """
-        path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
-        if f"{path}.safetensors" in self._paths:
-            path = f"{path}-{self._n_files}"
-        self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
+        with self._lock:
+            path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
+            if f"{path}.safetensors" in self._paths:
+                path = f"{path}-{self._n_files}"
+            self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
 
     def add_arrays(
         self,
@@ -151,37 +154,38 @@ class Writer:
         dtype: Any = None,
     ) -> None:
         """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
-        check_metadata(metadata)
-        described = {}
-        for name, array in arrays.items():
-            if not isinstance(name, str):
-                raise TypeError(f"a name must be a string, not {name!r}")
-            if name == "__metadata__":
-                raise ValueError("'__metadata__' cannot be the name of a tensor")
-            try:
-                x = _arrays.describe(array, dtype)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"tensor {name!r}: {error}") from None
-            described[name] = x
-        # as safetensors sorts: wide dtypes first, then by name
-        order = sorted(described, key=lambda name: (-_arrays.ORDER[described[name].dtype or "U8"], name.encode()))
-        rows = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
-        header = safetensors_header(rows, metadata)
-        tensors, at = [], len(header)
-        number = self._n_files
-        kept: list[tuple[str, Any]] = []
-        for (name, kind, shape, size) in rows:
-            quantizer, twin = self._quantizer(path, name, kind, shape, size, described[name].buffer, number, at, kept)
-            tensors.append((name, kind, shape, at, size, quantizer, twin))
-            at += size
-        self._begin(path, at, tensors)
-        self._object.write(header)
-        for name in order:
-            self._object.write(described[name].buffer, f"tensor {name!r}")
-        self._object.end_file()
-        for pair, second in kept:
-            self._policy.seconds[pair] = second
-            self._written.setdefault(number, []).append((second.offset, second.buffer))
+        with self._lock:
+            check_metadata(metadata)
+            described = {}
+            for name, array in arrays.items():
+                if not isinstance(name, str):
+                    raise TypeError(f"a name must be a string, not {name!r}")
+                if name == "__metadata__":
+                    raise ValueError("'__metadata__' cannot be the name of a tensor")
+                try:
+                    x = _arrays.describe(array, dtype)
+                except (TypeError, ValueError) as error:
+                    raise type(error)(f"tensor {name!r}: {error}") from None
+                described[name] = x
+            # as safetensors sorts: wide dtypes first, then by name
+            order = sorted(described, key=lambda name: (-_arrays.ORDER[described[name].dtype or "U8"], name.encode()))
+            rows = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
+            header = safetensors_header(rows, metadata)
+            tensors, at = [], len(header)
+            number = self._n_files
+            kept: list[tuple[str, Any]] = []
+            for (name, kind, shape, size) in rows:
+                quantizer, twin = self._quantizer(path, name, kind, shape, size, described[name].buffer, number, at, kept)
+                tensors.append((name, kind, shape, at, size, quantizer, twin))
+                at += size
+            self._begin(path, at, tensors)
+            self._object.write(header)
+            for name in order:
+                self._object.write(described[name].buffer, f"tensor {name!r}")
+            self._object.end_file()
+            for pair, second in kept:
+                self._policy.seconds[pair] = second
+                self._written.setdefault(number, []).append((second.offset, second.buffer))
 
     def _quantizer(
         self, path: str, name: str, dtype: str, shape: tuple[int, ...], size: int, buffer: Any, number: int, at: int, kept: Any
@@ -236,36 +240,39 @@ class Writer:
             return []  # no safetensors file after all: plain bytes
 
     def _add_stream(self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, stat: Any = None) -> None:
-        attributes = {} if stat is None else {"mode": stat.st_mode & 0o7777, "mtime_ns": stat.st_mtime_ns}
-        self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
-        piece = bytearray(PIECE)
-        while True:
-            if hasattr(file, "readinto"):
-                n = file.readinto(piece)
-                data: Any = memoryview(piece)[:n]
-            else:
-                data = file.read(PIECE)
-                n = len(data)
-            if not n:
-                break
-            self._object.write(data)
-        self._object.end_file()
+        with self._lock:
+            attributes = {} if stat is None else {"mode": stat.st_mode & 0o7777, "mtime_ns": stat.st_mtime_ns}
+            self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
+            piece = bytearray(PIECE)
+            while True:
+                if hasattr(file, "readinto"):
+                    n = file.readinto(piece)
+                    data: Any = memoryview(piece)[:n]
+                else:
+                    data = file.read(PIECE)
+                    n = len(data)
+                if not n:
+                    break
+                self._object.write(data)
+            self._object.end_file()
 
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
         """Adds a file of these bytes. dtype: what they are (raw arrays)."""
-        x = _arrays.describe(data)
-        self._begin(path, x.nbytes, [], "AUTO" if dtype is None else _arrays.dtype_name(dtype))
-        self._object.write(x.buffer)
-        self._object.end_file()
+        with self._lock:
+            x = _arrays.describe(data)
+            self._begin(path, x.nbytes, [], "AUTO" if dtype is None else _arrays.dtype_name(dtype))
+            self._object.write(x.buffer)
+            self._object.end_file()
 
     def copy_from(self, reader: Reader, path: str | None = None) -> None:
         """Adds a file of another snapshot (None: all of them), coded anew, with its tensors. Tensors that were quantised
         stay as they are if this writer may quantise; it takes a rule for that, such as quantize="*=lossless"."""
-        for file in reader.files:
-            if path is None or file.path == path:
-                self._object.copy_file(reader._object, file.number)
-                self._n_files += 1
-                self._paths.add(file.path)
+        with self._lock:
+            for file in reader.files:
+                if path is None or file.path == path:
+                    self._object.copy_file(reader._object, file.number)
+                    self._n_files += 1
+                    self._paths.add(file.path)
 
     def _begin(self, path: str, size: int, tensors: list[Any], dtype: str = "AUTO", **attributes: Any) -> None:
         if path in self._paths:
@@ -280,30 +287,32 @@ class Writer:
 
     def add_metadata(self, key: str, value: str | bytes) -> None:
         """Says something about the snapshot; keys that begin with "lmc." are the format's."""
-        self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
+        with self._lock:
+            self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
 
     # -- the end --
 
     def finish(self) -> bytes:
         """Writes the end, and puts the file in its place. Returns the identity of the snapshot."""
-        try:
-            result, self.identity = self._object.finish()
-            if isinstance(result, bytearray):
-                self.data, self.size = result, len(result)
-            else:
-                self.size = result
-            if self._file is not None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                os.replace(self._part, self._path or "")
-                self._file = None
-        except BaseException:
-            self.abort()
-            raise
-        self._written.clear()
-        assert self.identity is not None
-        return self.identity
+        with self._lock:
+            try:
+                result, self.identity = self._object.finish()
+                if isinstance(result, bytearray):
+                    self.data, self.size = result, len(result)
+                else:
+                    self.size = result
+                if self._file is not None:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+                    self._file.close()
+                    os.replace(self._part, self._path or "")
+                    self._file = None
+            except BaseException:
+                self.abort()
+                raise
+            self._written.clear()
+            assert self.identity is not None
+            return self.identity
 
     def abort(self) -> None:
         """Gives up: nothing appears at the path."""

@@ -77,8 +77,14 @@ PyObject *call_end(call *c, module_state *state, enum lmc_status status, PyObjec
 /* The first one counts: what comes later follows from it. */
 enum lmc_status call_keep_exception(call *c)
 {
+#ifdef Py_GIL_DISABLED
+    PyMutex_Lock(&c->keeping);
+#endif
     if (c->type) PyErr_Clear();
     else PyErr_Fetch(&c->type, &c->value, &c->traceback);
+#ifdef Py_GIL_DISABLED
+    PyMutex_Unlock(&c->keeping);
+#endif
     return LMC_ERR_CANCELLED;
 }
 

@@ -42,6 +42,9 @@ typedef struct call {
     double next_look;   /* when signals are looked for again */
     PyObject *progress; /* called with the bytes done; or NULL */
     int os_error;       /* errno of what failed; or 0 */
+#ifdef Py_GIL_DISABLED
+    PyMutex keeping; /* of type, value, traceback, which several workers may want to set */
+#endif
 } call;
 
 void call_begin(call *c, PyObject *progress);

@@ -1,6 +1,7 @@
 """URLs and fsspec: the same tensors, by as few requests as the format allows."""
 
 import functools
+import http.client
 import http.server
 import threading
 
@@ -41,7 +42,8 @@ class Ranges(http.server.BaseHTTPRequestHandler):
             self.send_response(200)
         self.send_header("Content-Length", str(end - start))
         self.end_headers()
-        self.wfile.write(data[start:end])
+        if self.command != "HEAD":  # else its connection, kept alive, would have a body where the next answer begins
+            self.wfile.write(data[start:end])
 
     do_HEAD = do_GET
 
@@ -130,6 +132,17 @@ def test_fsspec_memory(arrays):
         assert same(r.get_slice("w2")[5], arrays["w2"][5])
     with pytest.raises(FileNotFoundError):
         lmc.open("memory://dir/nothing.lmc")
+
+
+def test_the_server(server):
+    """HEAD has no body: the answer to the next request on that connection follows at once."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    for method in ("HEAD", "GET", "HEAD", "GET"):
+        connection.request(method, "/small.lmc")
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.length == (0 if method == "HEAD" else len(server.files["/small.lmc"]))
+        answer.read()
+    connection.close()
 
 
 def test_fsspec_http(server, arrays):

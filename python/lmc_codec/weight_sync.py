@@ -1,74 +1,78 @@
-#!/usr/bin/env python3
-"""weight_sync.py - the weight-sync directories of slime, SGLang and SkyRL, with LMC's deltas in place of xor and zstd.
+"""Weight sync for RL: the directories of slime, SGLang and SkyRL, with LMC's deltas in place of xor and zstd; ModelExpress.
 
-    weight_sync.py publish --version N NEW_DIR SYNC_DIR                       a full version: everything begins anew from it
-    weight_sync.py publish --version N --base OLD_DIR NEW_DIR SYNC_DIR        what became of version N - 1, which OLD_DIR holds
-    weight_sync.py receive SYNC_DIR LOCAL_DIR [--version N] [--base MODEL]    brings LOCAL_DIR to the newest version, or to N
+    python -m lmc_codec.weight_sync publish --version N NEW_DIR SYNC_DIR                    a full version: everything begins anew
+    python -m lmc_codec.weight_sync publish --version N --base OLD_DIR NEW_DIR SYNC_DIR     what became of version N - 1
+    python -m lmc_codec.weight_sync receive SYNC_DIR LOCAL_DIR [--version N] [--base MODEL] brings LOCAL_DIR to the newest, or to N
 
-NEW_DIR, OLD_DIR, MODEL and LOCAL_DIR are checkpoints as Hugging Face lays them out: *.safetensors, an index if they are several, and
-whatever else. Needs numpy, xxhash (for xxh3-128), zstandard (for zstd only), and build/liblmc.so ("make build/liblmc.so"; or LMC_LIBRARY).
+The same in Python: publish(new_dir, sync_dir, version=...), receive(sync_dir, local_dir). NEW_DIR, OLD_DIR, MODEL and LOCAL_DIR are
+checkpoints as Hugging Face lays them out: *.safetensors, an index if they are several, and whatever else. Needs numpy, xxhash (for
+xxh3-128) and zstandard (for zstd only).
 
 What is written is what slime publishes and SGLang's /pull_weights reads:
 
     SYNC_DIR/weight_v000002/
-        model-00000-of-00002.safetensors    for each tensor that changed a U8 tensor of its name: the payload. __metadata__: for each of
-        model-00001-of-00002.safetensors    them the checksum of its new bytes, in hexadecimal digits
+        model-00000-of-00002.safetensors    for each tensor that changed a U8 tensor of its name: the payload. __metadata__: for
+        model-00001-of-00002.safetensors    each of them the checksum of its new bytes, in hexadecimal digits
         model.safetensors.index.json        weight_map: name -> file, and metadata, all of it strings:
             version             "000002"
             base_version        "000001"     what it must be applied to
             delta_encoding      "prediction" the difference is inside the codec, which is given the old tensor as its prediction
-            compression_format  "lmc"        layer 2 of lmc.h: blocks, each with the CRC-32C of its old and its new bytes
+            compression_format  "lmc"        tensor_encode(): blocks, each with the CRC-32C of its old and its new bytes
             checksum_format     "xxh3-128", "adler32" or "blake3"
 
-With --compression zstd it is delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads both,
-and "overwrite", and refuses any other. A version without delta_encoding is full: a plain checkpoint; ours have one file more than NEW_DIR,
-weight_sync.json, with checksums of all tensors and headers, which receive checks where it is. Version 0 is the engine's own model, never published.
-SkyRL has the same payloads under another name and index, v00000002/manifest.json: --layout skyrl; receive reads that, too.
+With compression="zstd" it is delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads
+both, and "overwrite", and refuses any other. A version without delta_encoding is full: a plain checkpoint; ours have one file more
+than NEW_DIR, weight_sync.json, with checksums of all tensors and headers, which receive checks where it is. Version 0 is the engine's
+own model, never published. SkyRL has the same payloads under another name and index, v00000002/manifest.json: layout="skyrl"; receive
+reads that, too.
 
-publish writes into a hidden directory, payloads first and index last, syncs it, and renames it when it is finished. It refuses an OLD_DIR
-that is not the base version, as far as the checksums there tell.
+publish writes into a hidden directory, payloads first and index last, syncs it, and renames it when it is finished. It refuses an
+OLD_DIR that is not the base version, as far as the checksums there tell.
 
-receive keeps its state where SGLang does, LOCAL_DIR/.weight_sync/state.json, and takes the same lock. It makes the new files beside the old
-ones, for all versions up to the target at once, and checks every tensor of every version; only when all of that has been synced, it renames
-them one after another. Whatever it refuses has changed nothing. Killed before the renames, nothing has changed; killed amidst, each file is
-old or new, state.json says so ("commit"), and the next receive finishes it. Until then the files must not be loaded: an exit code of 0 says
-that they may. It needs room for the new files beside the old, memory for the payloads being worked on (one tensor a thread), and 22 MB a thread.
+receive keeps its state where SGLang does, LOCAL_DIR/.weight_sync/state.json, and takes the same lock. It makes the new files beside
+the old ones, for all versions up to the target at once, and checks every tensor of every version; only when all of that has been
+synced, it renames them one after another. Whatever it refuses has changed nothing. Killed before the renames, nothing has changed;
+killed amidst, each file is old or new, state.json says so ("commit"), and the next receive finishes it. Until then the files must not
+be loaded: that it has returned (an exit code of 0) says that they may. It needs room for the new files beside the old, memory for the
+payloads being worked on (one tensor a thread), and 22 MB a thread.
 
 Exit codes: 0 done, or nothing to do; 1 error; 2 usage; 3 published data is corrupt; 4 the base is missing or not the one that is wanted.
+In Python these are SyncError, SyncCorrupt and SyncWrongBase.
 
-A receiver of your own needs this much. In SGLang's weight_sync/local_checkpoint.py, _apply_delta: allow "lmc" where compression_format is
-checked, set apply_tensor to apply_lmc where it is "lmc", and beside apply_xor, whose item and open_mmaps these are:
-
-    LMC = ctypes.CDLL("liblmc.so")
-    LMC.liblmc_decode.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t]
+A receiver of your own needs this much. In SGLang's weight_sync/local_checkpoint.py, _apply_delta: allow "lmc" where compression_format
+is checked, set apply_tensor to apply_lmc where it is "lmc", and beside apply_xor, whose item and open_mmaps these are:
 
     def apply_lmc(item):
         name, payload, path, offset, nbytes, want = item
         region = np.ndarray((nbytes,), np.uint8, buffer=open_mmaps[path][1], offset=offset)
-        packed = np.frombuffer(payload, np.uint8)
-        status = LMC.liblmc_decode(region.ctypes.data, region.ctypes.data, nbytes, packed.ctypes.data, packed.size)
-        if status or _checksum(algorithm, region) != want:
+        try:
+            lmc_codec.tensor_decode(payload, region, region)     # in place: a wrong base is found before anything is written
+            ok = _checksum(algorithm, region) == want
+        except lmc_codec.LMCError:
+            ok = False
+        if not ok:
             with lock:
                 mismatches.append(name)
 
 and a publisher (slime, update_weight_from_disk_delta.py, in diff_and_compress; dtype as safetensors names it):
 
     changed = int(np.count_nonzero(new != old))
-    packed, size = np.empty(LMC.liblmc_bound(new.size, dtype), np.uint8), ctypes.c_size_t()
-    if LMC.liblmc_encode(packed.ctypes.data, packed.size, ctypes.byref(size), new.ctypes.data, old.ctypes.data, new.size, dtype, 0):
-        raise RuntimeError(name)
-    compressed = packed[:size.value].copy()
+    compressed = np.frombuffer(lmc_codec.tensor_encode(new, old, dtype=dtype), np.uint8)
 
-SPDX-License-Identifier: MIT
+NVIDIA's ModelExpress, whose receiver is in vLLM, has a table of decompressors: register_modelexpress() enters "lmc" there (call it in
+the processes of both sides), and its trainer then publishes such payloads.
 """
+
+from __future__ import annotations
+
 import argparse
 import collections
 import concurrent.futures
 import contextlib
-import ctypes
 import fcntl
 import importlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -78,63 +82,49 @@ import zlib
 
 import numpy as np
 
+from . import _arrays, _lmc
+from ._errors import BaseError, LMCError
+
 INDEX = "model.safetensors.index.json"
+LOGGER = logging.getLogger(__name__)
 MANIFEST = "manifest.json"        # SkyRL's index
 CHECKSUMS_FILE = "weight_sync.json"
 STATE_DIR = ".weight_sync"        # in the local checkpoint; SGLang's name
 COPY_SIZE = 8 << 20
 MAX_HEADER_SIZE = 100_000_000     # as safetensors has it
-BASE_MISSING, BASE_WRONG = 30, 31 # of enum lmc_status
 
 
-class Refused(Exception):
+class SyncError(LMCError):
+    """Refused: nothing has changed. code: that of the command."""
+
     code = 1
 
 
-class Corrupt(Refused):
+class SyncCorrupt(SyncError):
     code = 3
 
 
-class WrongBase(Refused):
+class SyncWrongBase(SyncError):
     code = 4
 
 
 # ---- codecs: what a payload is made of. encode(new, old, dtype) -> bytes; decode(out, old, payload), where out may be old ----
 
 
-def load_liblmc():
-    path = os.environ.get("LMC_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "liblmc.so")
-    try:
-        lib = ctypes.CDLL(path)
-    except OSError as error:
-        raise Refused("%s: run make build/liblmc.so, or name the library in LMC_LIBRARY" % error)
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    lib.liblmc_bound.argtypes, lib.liblmc_bound.restype = [ctypes.c_uint64, ctypes.c_char_p], ctypes.c_uint64
-    lib.liblmc_encode.argtypes = [pointer, size, ctypes.POINTER(size), pointer, pointer, size, ctypes.c_char_p, ctypes.c_int]
-    lib.liblmc_decode.argtypes = [pointer, pointer, size, pointer, size]
-    lib.liblmc_status_text.argtypes, lib.liblmc_status_text.restype = [ctypes.c_int], ctypes.c_char_p
-    return lib
-
-
 class LMC:
     def __init__(self, encoding):
-        self.lib = load_liblmc()
-
-    def check(self, status):
-        if status:
-            kind = WrongBase if status in (BASE_MISSING, BASE_WRONG) else Corrupt
-            raise kind(self.lib.liblmc_status_text(status).decode())
+        pass
 
     def encode(self, new, old, dtype):
-        out = np.empty(self.lib.liblmc_bound(new.size, dtype.encode()), np.uint8)
-        size = ctypes.c_size_t()
-        self.check(self.lib.liblmc_encode(out.ctypes.data, out.size, ctypes.byref(size), new.ctypes.data, old.ctypes.data, new.size,
-                                          dtype.encode(), 0))
-        return out[:size.value].tobytes()
+        return _lmc.tensor_encode(new, dtype if dtype in _arrays.BITS else "AUTO", old)
 
     def decode(self, out, old, payload):
-        packed = np.frombuffer(payload, np.uint8)
-        self.check(self.lib.liblmc_decode(out.ctypes.data, old.ctypes.data, out.size, packed.ctypes.data, packed.size))
+        try:
+            _lmc.tensor_decode(payload, out, "AUTO", old)
+        except BaseError as error:
+            raise SyncWrongBase(str(error))
+        except LMCError as error:
+            raise SyncCorrupt(str(error))
 
 
 class Zstd:
@@ -150,7 +140,7 @@ class Zstd:
         try:
             self.apply_xor(out, old, payload) if self.encoding == "xor" else self.apply_overwrite(out, old, payload)
         except (self.zstd.ZstdError, ValueError, IndexError) as error:
-            raise Corrupt("zstd + %s: %s" % (self.encoding, error))
+            raise SyncCorrupt("zstd + %s: %s" % (self.encoding, error))
 
     def apply_xor(self, out, old, payload):
         at = 0
@@ -179,7 +169,7 @@ def import_package(name):
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise Refused("the Python package %s is missing: python3 -m pip install %s" % (name, name))
+        raise SyncError("the Python package %s is missing: python3 -m pip install %s" % (name, name))
 
 
 def find_checksum(algorithm):
@@ -192,7 +182,7 @@ def find_checksum(algorithm):
     if algorithm == "blake3":
         blake3 = import_package("blake3")
         return lambda data: blake3.blake3(data).hexdigest()
-    raise Refused("checksum_format %s is not one of xxh3-128, adler32, blake3" % ascii(algorithm))
+    raise SyncError("checksum_format %s is not one of xxh3-128, adler32, blake3" % ascii(algorithm))
 
 
 # ---- files ----
@@ -221,14 +211,14 @@ def read_json(path):
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as f: # a pipe would be waited for
             if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
-                raise Corrupt("%s is no file" % path)
+                raise SyncCorrupt("%s is no file" % path)
             value = json.load(f)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
-        raise Corrupt("%s is not JSON: %s" % (path, error))
+        raise SyncCorrupt("%s is not JSON: %s" % (path, error))
     if not isinstance(value, dict):
-        raise Corrupt("%s holds no JSON object" % path)
+        raise SyncCorrupt("%s holds no JSON object" % path)
     return value
 
 
@@ -241,7 +231,7 @@ def copy_file(source, target):
 def list_files(directory):
     """Names of the regular files, hidden ones left out."""
     if not os.path.isdir(directory):
-        raise Refused("%s is no directory" % directory)
+        raise SyncError("%s is no directory" % directory)
     with os.scandir(directory) as entries:
         return sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
 
@@ -252,7 +242,7 @@ def locked(path, wait):
         try:
             fcntl.flock(f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise Refused("%s is locked: another process is at work there" % path)
+            raise SyncError("%s is locked: another process is at work there" % path)
         yield
 
 
@@ -281,27 +271,27 @@ def read_shard(path):
             raise ValueError("%d bytes are missing at its end" % (at - file_size))
         return tensors, dict(metadata)
     except FileNotFoundError:
-        raise Refused("%s is missing: not all of it has arrived, or it was removed" % path)
+        raise SyncError("%s is missing: not all of it has arrived, or it was removed" % path)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Corrupt("%s is damaged: %s" % (path, error))
+        raise SyncCorrupt("%s is damaged: %s" % (path, error))
 
 
 def read_checkpoint(directory):
     """name -> Tensor of all safetensors files in a directory, none of which may be missing."""
     if "commit" in (read_json(os.path.join(directory, STATE_DIR, "state.json")) or {}):
-        raise Refused("%s was left by a killed receive with files old and new: run receive again" % directory)
+        raise SyncError("%s was left by a killed receive with files old and new: run receive again" % directory)
     tensors = {}
     for file in list_files(directory):
         if file.endswith(".safetensors"):
             for t in read_shard(os.path.join(directory, file))[0]:
                 if t.name in tensors:
-                    raise Corrupt("%s: tensor %s is there twice" % (directory, ascii(t.name)))
+                    raise SyncCorrupt("%s: tensor %s is there twice" % (directory, ascii(t.name)))
                 tensors[t.name] = t
     if not tensors:
-        raise Refused("%s: no tensors in *.safetensors" % directory)
+        raise SyncError("%s: no tensors in *.safetensors" % directory)
     weight_map = (read_json(os.path.join(directory, INDEX)) or {}).get("weight_map") or tensors
     if not isinstance(weight_map, dict) or set(weight_map) != set(tensors):
-        raise Refused("%s: its index and its files do not have the same tensors: not all of it has arrived, or it is no checkpoint" % directory)
+        raise SyncError("%s: its index and its files do not have the same tensors: not all of it has arrived, or it is no checkpoint" % directory)
     return tensors
 
 
@@ -326,7 +316,7 @@ def read_number(where, values, key):
     try:
         return int(values[key])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise Corrupt("%s: no number %s" % (where, key))
+        raise SyncCorrupt("%s: no number %s" % (where, key))
 
 
 def find_versions(sync_dir):
@@ -349,16 +339,16 @@ def read_version(number, path):
     index = read_json(where) or {}
     meta = index.get("metadata") or {}
     if not isinstance(meta, dict):
-        raise Corrupt("%s: metadata is no object" % where)
+        raise SyncCorrupt("%s: metadata is no object" % where)
     if "delta_encoding" not in meta:
         if "base_version" in meta or "compression_format" in meta:
-            raise Corrupt("%s: a delta, and delta_encoding is missing" % where)
+            raise SyncCorrupt("%s: a delta, and delta_encoding is missing" % where)
         where = os.path.join(path, CHECKSUMS_FILE)
         stored = read_json(where)
         if stored is None:
             return Version(number, path, None, None, None, {}, {}, {})
         if not isinstance(stored.get("checksums"), dict) or not isinstance(stored.get("headers"), dict):
-            raise Corrupt("%s: no objects checksums and headers" % where)
+            raise SyncCorrupt("%s: no objects checksums and headers" % where)
         return Version(number, path, None, None, find_checksum(stored.get("checksum_format")), {}, stored["checksums"], stored["headers"])
     codec = find_codec(where, meta.get("compression_format"), meta["delta_encoding"])
     payloads, checksums, weight_map = {}, {}, index.get("weight_map")
@@ -375,7 +365,7 @@ def read_version(number, path):
         if len(payloads) != len(weight_map):
             raise ValueError("weight_map names tensors that are not there")
     except (ValueError, TypeError, AttributeError) as error:
-        raise Corrupt("%s: %s" % (where, error))
+        raise SyncCorrupt("%s: %s" % (where, error))
     return check_version(where, Version(read_number(where, meta, "version"), path, read_number(where, meta, "base_version"), codec,
                                         find_checksum(meta.get("checksum_format")), payloads, checksums), number)
 
@@ -395,29 +385,29 @@ def read_manifest(number, path, manifest):
                 shards[file] = {t.name: t for t in read_shard(os.path.join(path, file))[0]}
             payloads[r["name"]], checksums[r["name"]] = shards[file][r["payload_key"]], r["checksum"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt("%s: %s" % (where, error))
+        raise SyncCorrupt("%s: %s" % (where, error))
     if len(algorithms) != 1:
-        raise Refused("%s: several checksum algorithms" % where)
+        raise SyncError("%s: several checksum algorithms" % where)
     return check_version(where, Version(read_number(where, manifest, "version"), path, read_number(where, manifest, "base_version"), codec,
                                         find_checksum(algorithms.pop()), payloads, checksums), number)
 
 
 def find_codec(where, compression, encoding):
     if compression not in ("lmc", "zstd"):
-        raise Refused("%s: compression_format %s is not one of lmc, zstd" % (where, ascii(compression)))
+        raise SyncError("%s: compression_format %s is not one of lmc, zstd" % (where, ascii(compression)))
     if (compression, str(encoding)) not in CODECS:
-        raise Refused("%s: delta_encoding %s is not known with %s" % (where, ascii(encoding), compression))
+        raise SyncError("%s: delta_encoding %s is not known with %s" % (where, ascii(encoding), compression))
     return CODECS[compression, encoding](encoding)
 
 
 def check_version(where, version, number):
     if version.number != number:
-        raise Corrupt("%s says that it is version %d" % (where, version.number))
+        raise SyncCorrupt("%s says that it is version %d" % (where, version.number))
     if not 0 <= version.base < version.number:
-        raise Corrupt("%s: version %d cannot build on %d" % (where, number, version.base))
+        raise SyncCorrupt("%s: version %d cannot build on %d" % (where, number, version.base))
     for name, digest in version.checksums.items():
         if not isinstance(digest, str):
-            raise Corrupt("%s: no checksum for tensor %s" % (where, ascii(name)))
+            raise SyncCorrupt("%s: no checksum for tensor %s" % (where, ascii(name)))
     return version
 
 
@@ -461,18 +451,18 @@ def map_ordered(pool, threads, function, items):
         yield pending.popleft().result()
 
 
-def publish(args):
+def _publish(args):
     if args.layout == "skyrl" and not args.base:
-        raise Refused("SkyRL has no full versions: its receivers start from their model, version 0; name what this one builds on with --base")
+        raise SyncError("SkyRL has no full versions: its receivers start from their model, version 0; name what this one builds on with --base")
     if args.layout == "skyrl" and args.checksum != "xxh3-128":
-        raise Refused("SkyRL knows no checksum %s: use xxh3-128" % args.checksum)
+        raise SyncError("SkyRL knows no checksum %s: use xxh3-128" % args.checksum)
     naming = LAYOUTS[args.layout][0]
     target = os.path.join(args.sync_dir, naming % args.version)
     stage = os.path.join(args.sync_dir, ".%s.tmp" % os.path.basename(target))
     os.makedirs(args.sync_dir, exist_ok=True)
     with locked(os.path.join(args.sync_dir, ".lock"), wait=False), concurrent.futures.ThreadPoolExecutor(args.threads) as pool:
         if os.path.lexists(target):
-            raise Refused("%s is there already: what was published is never changed" % target)
+            raise SyncError("%s is there already: what was published is never changed" % target)
         for name in os.listdir(args.sync_dir): # what killed publishers left
             if re.fullmatch(r"\.(weight_)?v\d+\.tmp", name):
                 shutil.rmtree(os.path.join(args.sync_dir, name))
@@ -485,7 +475,7 @@ def publish(args):
         except BaseException:
             shutil.rmtree(stage, ignore_errors=True)
             raise
-    print("%s: %s" % (target, said))
+    return "%s: %s" % (target, said)
 
 
 def publish_full(args, pool, stage):
@@ -498,7 +488,7 @@ def publish_full(args, pool, stage):
         write_json(os.path.join(stage, INDEX), {"metadata": {"total_size": size},
                                                 "weight_map": {n: os.path.basename(t.path) for n, t in sorted(tensors.items())}})
     elif INDEX in files and "delta_encoding" in ((read_json(os.path.join(stage, INDEX)) or {}).get("metadata") or {}):
-        raise Refused("%s holds a published delta, not a checkpoint" % args.new_dir)
+        raise SyncError("%s holds a published delta, not a checkpoint" % args.new_dir)
     maps, checksum = {t.path: map_file(t.path) for t in tensors.values()}, find_checksum(args.checksum)
     digests = pool.map(lambda t: checksum(get_bytes(maps[t.path], t)), tensors.values())
     firsts = {t.path: t.offset for t in reversed(tensors.values())}
@@ -513,22 +503,22 @@ def publish_delta(args, pool, stage):
     base = args.version - 1 if args.base_version is None else args.base_version
     other = sorted(n for n in set(new) | set(old) if n not in new or n not in old or new[n][2:4] != old[n][2:4] or new[n].size != old[n].size)
     if other:
-        raise Refused("%s and %s differ in more than values, e.g. in tensor %s: publish a full version (without --base)" %
+        raise SyncError("%s and %s differ in more than values, e.g. in tensor %s: publish a full version (without --base)" %
                       (args.base, args.new_dir, ascii(other[0])))
     state = read_json(os.path.join(args.base, STATE_DIR, "state.json"))
     if state and read_number(args.base, state, "version") != base:
-        raise WrongBase("%s is at version %d, not at %d" % (args.base, int(state["version"]), base))
+        raise SyncWrongBase("%s is at version %d, not at %d" % (args.base, int(state["version"]), base))
     versions = find_versions(args.sync_dir)
     known = read_version(base, versions[base]) if base in versions else None
     if base and not known:
-        print("weight_sync: note: version %d is not in %s: only receivers that have it can follow" % (base, args.sync_dir), file=sys.stderr)
+        LOGGER.warning("note: version %d is not in %s: only receivers that have it can follow", base, args.sync_dir)
     encoding = "prediction" if args.compression == "lmc" else "xor"
     codec, checksum = find_codec("publish", args.compression, encoding), find_checksum(args.checksum)
 
     def encode(t):
         now, before = get_bytes(maps[t.path], t), get_bytes(maps[old[t.name].path], old[t.name])
         if known and t.name in known.checksums and known.checksum(before) != known.checksums[t.name]:
-            raise WrongBase("%s is not version %d as it was published: tensor %s differs" % (args.base, base, ascii(t.name)))
+            raise SyncWrongBase("%s is not version %d as it was published: tensor %s differs" % (args.base, base, ascii(t.name)))
         if all(np.array_equal(now[i:i + COPY_SIZE], before[i:i + COPY_SIZE]) for i in range(0, t.size, COPY_SIZE)):
             return None
         return t, codec.encode(now, before, t.dtype), checksum(now)
@@ -569,33 +559,33 @@ def name_torch_dtype(dtype):
 # ---- receive ----
 
 
-def receive(args):
+def _receive(args):
     if not os.path.isdir(args.sync_dir):
-        raise Refused("%s is no directory" % args.sync_dir)
+        raise SyncError("%s is no directory" % args.sync_dir)
     state_dir = os.path.join(args.local_dir, STATE_DIR)
     stage, state_path = os.path.join(state_dir, "stage"), os.path.join(state_dir, "state.json")
     os.makedirs(state_dir, exist_ok=True)
+    said = []
     with locked(os.path.join(state_dir, "lock"), wait=True):
         state = read_json(state_path) or {}
         if "commit" in state:
             have = commit(args.local_dir, stage, state_path, state)
-            print("%s: at version %d: finished what a killed receive had begun" % (args.local_dir, have))
+            said.append("%s: at version %d: finished what a killed receive had begun" % (args.local_dir, have))
         else:
             have = read_number(state_path, state, "version") if state else None
         if os.path.isdir(stage):
             if os.listdir(stage):
-                print("%s: a killed receive had changed nothing yet" % args.local_dir)
+                said.append("%s: a killed receive had changed nothing yet" % args.local_dir)
             shutil.rmtree(stage)
         if have is None and list_files(args.local_dir):
-            raise Refused("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
+            raise SyncError("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
         versions = find_versions(args.sync_dir)
         target = max(versions, default=0 if have is None else have) if args.version is None else args.version
         if have is not None and target < have:
-            raise Refused("%s is at version %d, which is newer than %d: to go back, or where numbers began anew, receive into an empty directory" %
+            raise SyncError("%s is at version %d, which is newer than %d: to go back, or where numbers began anew, receive into an empty directory" %
                           (args.local_dir, have, target))
         if have == target:
-            print("%s: at version %d already" % (args.local_dir, have))
-            return
+            return "\n".join([*said, "%s: at version %d already" % (args.local_dir, have)])
         full, links = find_chain(args, versions, have, target)
         begin = args.local_dir if have is not None and not full else full.path if full else args.base
         try:
@@ -609,8 +599,9 @@ def receive(args):
                 shutil.rmtree(stage, ignore_errors=True)
             raise
         commit(args.local_dir, stage, state_path, state)
-        print("%s: version %d, from %s by %d delta%s" % (args.local_dir, target, begin if begin != args.local_dir else "version %d" % have,
-                                                         len(links), "s" * (len(links) != 1)))
+        said.append("%s: version %d, from %s by %d delta%s" % (args.local_dir, target, begin if begin != args.local_dir else "version %d" % have,
+                                                                  len(links), "s" * (len(links) != 1)))
+        return "\n".join(said)
 
 
 def find_chain(args, versions, have, target):
@@ -618,14 +609,14 @@ def find_chain(args, versions, have, target):
     links, number = [], target
     while number != have:
         if have is not None and number < have:
-            raise WrongBase("out of order: version %d builds on version %d, and %s is at %d" % (links[0].number, number, args.local_dir, have))
+            raise SyncWrongBase("out of order: version %d builds on version %d, and %s is at %d" % (links[0].number, number, args.local_dir, have))
         if number == 0:
             if not args.base:
-                raise WrongBase("the deltas begin at version 0, the engine's own model: name it with --base")
+                raise SyncWrongBase("the deltas begin at version 0, the engine's own model: name it with --base")
             return None, links
         if number not in versions:
             wanted_by = ", and version %d builds on it" % links[0].number if links else ""
-            raise WrongBase("version %d is missing in %s%s" % (number, args.sync_dir, wanted_by))
+            raise SyncWrongBase("version %d is missing in %s%s" % (number, args.sync_dir, wanted_by))
         version = read_version(number, versions[number])
         if version.base is None:
             return version, links
@@ -640,12 +631,12 @@ def make_stage(args, stage, begin, full, links):
     for link in links:
         other = sorted(set(link.payloads) - set(tensors))
         if other:
-            raise WrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin))
+            raise SyncWrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin))
     for path in sorted({t.path for t in tensors.values()} if full else ()): # a delta names its checksums there
         if set(read_shard(path)[1]) & set(tensors):
-            raise Corrupt("%s holds the payloads of a delta, and its index does not say so" % path)
+            raise SyncCorrupt("%s holds the payloads of a delta, and its index does not say so" % path)
     if full and full.checksums and set(full.checksums) != set(tensors):
-        raise Corrupt("%s: tensors and checksums are not the same" % full.path)
+        raise SyncCorrupt("%s: tensors and checksums are not the same" % full.path)
     os.mkdir(stage)
     with contextlib.ExitStack() as stack:
         files = {p: stack.enter_context(open(p, "rb")) for p in {t.path for link in links for t in link.payloads.values()}}
@@ -654,7 +645,7 @@ def make_stage(args, stage, begin, full, links):
         def read_payload(t):
             payload = os.pread(files[t.path].fileno(), t.size, t.offset)
             if len(payload) != t.size:
-                raise Corrupt("%s was cut short" % t.path)
+                raise SyncCorrupt("%s was cut short" % t.path)
             return payload
 
         def make_tensor(t, source, out):
@@ -662,18 +653,18 @@ def make_stage(args, stage, begin, full, links):
                 out[:] = source
                 source = out
                 if full.checksum(out) != full.checksums[t.name]:
-                    raise Corrupt("version %d, tensor %s: wrong checksum" % (full.number, ascii(t.name)))
+                    raise SyncCorrupt("version %d, tensor %s: wrong checksum" % (full.number, ascii(t.name)))
             for link in links:
                 if t.name not in link.payloads:
                     continue
                 try:
                     link.codec.decode(out, source, read_payload(link.payloads[t.name]))
                     if link.checksum(out) != link.checksums[t.name]:
-                        raise Corrupt("wrong checksum after decoding")
-                except WrongBase:
-                    raise WrongBase("version %d, tensor %s: %s is not version %d, which it was made against" %
+                        raise SyncCorrupt("wrong checksum after decoding")
+                except SyncWrongBase:
+                    raise SyncWrongBase("version %d, tensor %s: %s is not version %d, which it was made against" %
                                     (link.number, ascii(t.name), begin if source is not out else "what came before", link.base))
-                except Refused as error:
+                except SyncError as error:
                     raise type(error)("version %d, tensor %s: %s" % (link.number, ascii(t.name), error))
                 source = out
             if source is not out:
@@ -682,7 +673,7 @@ def make_stage(args, stage, begin, full, links):
         for file in list_files(begin):
             path, made = os.path.join(begin, file), os.path.join(stage, file)
             if full and os.path.islink(path): # nobody publishes them; it might lead anywhere
-                raise Corrupt("%s is a link" % path)
+                raise SyncCorrupt("%s is a link" % path)
             mine = [t for t in tensors.values() if t.path == path]
             if mine and (begin != args.local_dir or any(t.name in link.payloads for t in mine for link in links)):
                 source = map_file(path)
@@ -690,7 +681,7 @@ def make_stage(args, stage, begin, full, links):
                 first, last = mine[0].offset, mine[-1].offset + mine[-1].size
                 out[:first], out[last:] = source[:first], source[last:]
                 if full and full.checksums and full.checksum(out[:first]) != full.headers.get(file):
-                    raise Corrupt("%s: its header has another checksum" % path)
+                    raise SyncCorrupt("%s: its header has another checksum" % path)
                 list(pool.map(lambda t: make_tensor(t, get_bytes(source, t), get_bytes(out, t)), mine))
                 out.flush()
                 shutil.copymode(path, made)
@@ -714,7 +705,7 @@ def commit(local_dir, stage, state_path, state):
     where, said = "%s: commit" % state_path, state["commit"]
     version = read_number(where, said, "version")
     if not os.path.isdir(stage): # it goes last of all
-        raise Refused("%s: its files may be old and new, and %s is gone: receive into an empty directory" % (local_dir, stage))
+        raise SyncError("%s: its files may be old and new, and %s is gone: receive into an empty directory" % (local_dir, stage))
     for file in sorted(os.listdir(stage)):
         os.replace(os.path.join(stage, file), os.path.join(local_dir, file))
     for file in said.get("remove", []):
@@ -726,13 +717,111 @@ def commit(local_dir, stage, state_path, state):
     return version
 
 
+# ---- in Python ----
+
+
+def count_threads():
+    return min(16, os.cpu_count() or 1)
+
+
+def publish(
+    new_dir: str | os.PathLike[str],
+    sync_dir: str | os.PathLike[str],
+    *,
+    version: int,
+    base: str | os.PathLike[str] | None = None,
+    base_version: int | None = None,
+    checksum: str = "xxh3-128",
+    compression: str = "lmc",
+    layout: str = "slime",
+    threads: int | None = None,
+) -> str:
+    """Writes a version to sync_dir; a full one without base. base: the checkpoint that receivers have, of base_version (version - 1). Returns a line about it.
+
+    checksum: "xxh3-128", "adler32" or "blake3". compression: "lmc" or "zstd". layout: "slime" or "skyrl". Raises SyncError.
+    """
+    base_version = version - 1 if base_version is None else base_version
+    if version < 1 or not 0 <= base_version < version:
+        raise ValueError("versions count from 1, and a base comes before what builds on it")
+    if layout not in LAYOUTS or compression not in ("lmc", "zstd"):
+        raise ValueError("layout is slime or skyrl, and compression lmc or zstd")
+    find_checksum(checksum)
+    return _publish(argparse.Namespace(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
+                                       base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
+                                       compression=compression, layout=layout, threads=threads or count_threads()))
+
+
+def receive(
+    sync_dir: str | os.PathLike[str],
+    local_dir: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    base: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> str:
+    """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
+    is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
+    return _receive(argparse.Namespace(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
+                                       base=None if base is None else os.fspath(base), threads=threads or count_threads()))
+
+
+# ---- ModelExpress ----
+
+
+class _XorReader:
+    """What ModelExpress reads a delta from: bytes of the xor, decoded as they are read."""
+
+    def __init__(self, payload):
+        self.payload, self.at = payload, 0
+        self.size, self.dtype, self.log2_block = _lmc.tensor_layout(payload)
+
+    def read(self, size):
+        out = bytearray(max(0, min(size, self.size - self.at)))
+        if out:
+            _lmc.tensor_decode(self.payload, out, self.dtype, offset=self.at, total_size=self.size, log2_block=self.log2_block)
+        self.at += len(out)
+        return out
+
+    def close(self):
+        self.payload = None
+
+
+class _Json:
+    """json for the trainer's module, whose index names its compression by a literal."""
+
+    def __init__(self, json_module):
+        self.json = json_module
+
+    def __getattr__(self, name):
+        return getattr(self.json, name)
+
+    def dumps(self, value, **options):
+        if isinstance(value, dict) and isinstance(value.get("metadata"), dict) and value["metadata"].get("compression_format") == "zstd":
+            value = {**value, "metadata": {**value["metadata"], "compression_format": "lmc"}}
+        return self.json.dumps(value, **options)
+
+
+def register_modelexpress() -> None:
+    """ModelExpress (0.7) reads deltas whose compression_format is "lmc", and its trainer writes them: call it in the processes of both. Its
+    index stays as it is, xor and adler32. May be called again."""
+    from modelexpress_rl.inference import receiver
+    receiver._DECOMPRESSORS["lmc"] = _XorReader
+    try:
+        from modelexpress_rl.train.methods import canonical_delta
+    except ImportError: # the trainer's side is not installed with all that it needs
+        return
+    canonical_delta.compress_delta = lambda delta: np.frombuffer(_lmc.tensor_encode(delta, "AUTO"), np.uint8)
+    if not isinstance(canonical_delta.json, _Json):
+        canonical_delta.json = _Json(canonical_delta.json)
+
+
 # ---- command ----
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="weight_sync.py", description="Publish and receive versions of a checkpoint as LMC deltas.")
+    parser = argparse.ArgumentParser(prog="python -m lmc_codec.weight_sync", description="Publish and receive versions of a checkpoint as LMC deltas.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    threads = min(16, os.cpu_count() or 1)
+    threads = count_threads()
 
     def natural(text):
         if not text.isdigit():
@@ -748,13 +837,13 @@ def parse_arguments():
     p.add_argument("--checksum", default="xxh3-128", choices=["xxh3-128", "adler32", "blake3"])
     p.add_argument("--compression", default="lmc", choices=["lmc", "zstd"], help="zstd: xor and zstd -1, for receivers that know no lmc")
     p.add_argument("--layout", default="slime", choices=list(LAYOUTS))
-    p.set_defaults(run=publish)
+    p.set_defaults(run=_publish)
     r = verbs.add_parser("receive", help="bring a local checkpoint to a version")
     r.add_argument("sync_dir", metavar="SYNC_DIR")
     r.add_argument("local_dir", metavar="LOCAL_DIR")
     r.add_argument("--version", type=natural, metavar="N", help="default: the newest")
     r.add_argument("--base", metavar="MODEL", help="version 0, where an empty LOCAL_DIR begins unless a full version was published")
-    r.set_defaults(run=receive)
+    r.set_defaults(run=_receive)
     for p_or_r in (p, r):
         p_or_r.add_argument("--threads", type=natural, default=threads, metavar="N", help="default: %d" % threads)
     args = parser.parse_args()
@@ -769,8 +858,10 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     try:
-        args.run(args)
-    except Refused as error:
+        said = args.run(args)
+        if said:
+            print(said)
+    except SyncError as error:
         print("weight_sync: %s" % error, file=sys.stderr)
         return error.code
     except (OSError, MemoryError) as error:

@@ -1,0 +1,165 @@
+"""Checkpoints as Hugging Face lays them out, in LMC files: which files, which tensors, and decoding ahead of who takes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+
+from ._errors import LMCError
+from ._reader import Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+INDEX = "model.safetensors.index.json"
+AHEAD = 1 << 30  # bytes of tensors that wait to be taken; one tensor may always wait
+
+
+def find_files(path: str | os.PathLike[str]) -> list[str]:
+    """The LMC files of a checkpoint. path: one, or a directory of them: those that its index names (model-1.safetensors
+    is there as model-1.safetensors.lmc or model-1.lmc), or all."""
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        return [path]
+    index = os.path.join(path, INDEX)
+    if not os.path.exists(index):
+        files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".lmc"))
+        if not files:
+            raise FileNotFoundError(f"{path}: no LMC files (*.lmc): `lmc model.safetensors` makes one")
+        return files
+    return [_find_shard(path, name) for name in sorted(set(_read_weight_map(index).values()))]
+
+
+def _read_weight_map(index: str) -> dict[str, str]:
+    with open(index, "rb") as file:
+        found = json.load(file).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        raise ValueError(f"{index}: no weight_map that names a file for each tensor")
+    return found
+
+
+def _find_shard(directory: str, name: str) -> str:
+    if os.path.basename(name) != name:
+        raise ValueError(f"{os.path.join(directory, INDEX)}: {name!r} is not a file's name")
+    stem = name.removesuffix(".lmc").removesuffix(".safetensors")
+    for candidate in (name + ".lmc", stem + ".lmc", name):
+        file = os.path.join(directory, candidate)
+        if candidate.endswith(".lmc") and os.path.exists(file):
+            return file
+    raise FileNotFoundError(f"{directory}: {INDEX} names {name}, and there is no {name}.lmc")
+
+
+def _find_base(file: str, base: Any) -> Any:
+    """Of a directory, the file of the same name, in LMC or not."""
+    if not isinstance(base, (str, os.PathLike)) or not os.path.isdir(base):
+        return base
+    name = os.path.basename(file)
+    for candidate in (name, name.removesuffix(".lmc"), name.removesuffix(".lmc") + ".safetensors"):
+        if os.path.exists(os.path.join(base, candidate)):
+            return os.path.join(base, candidate)
+    raise FileNotFoundError(f"{os.fspath(base)}: no {name}, which {file} is a delta of")
+
+
+class Checkpoint:
+    """Opens all files of a checkpoint; tensors by name. base: a checkpoint that this is a delta of, or None."""
+
+    def __init__(self, path: str | os.PathLike[str], *, base: Any = None, threads: int | None = None):
+        self.path = os.fspath(path)
+        self.readers: list[Reader] = []
+        #: Where each tensor is, in the order of the files.
+        self.tensors: dict[str, Reader] = {}
+        try:
+            for file in find_files(path):
+                delta_of = None if base is None else _find_base(file, base)
+                reader = Reader(file, base=delta_of, threads=threads, framework="torch")
+                self.readers.append(reader)
+                for name in reader:
+                    if name in self.tensors:
+                        raise LMCError(f"{file}: tensor {name!r} is in {self.tensors[name].name}, too")
+                    self.tensors[name] = reader
+            self._check_index()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_index(self) -> None:
+        index = os.path.join(self.path, INDEX)
+        if os.path.exists(index):
+            missing = sorted(_read_weight_map(index).keys() - self.tensors.keys())
+            if missing:
+                raise LMCError(f"{index} names tensor {missing[0]!r}, which no file has: not all of it is there")
+
+    def close(self) -> None:
+        for reader in self.readers:
+            reader.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def iterate(
+        self, is_wanted: Callable[[str], bool] | None = None, *, device: Any = None, ahead: int = AHEAD
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, tensor of torch), decoded in a thread of its own (each by all threads of the reader) while the ones before
+        are put to use. ahead: bytes that may wait."""
+        names = [name for name in self.tensors if is_wanted is None or is_wanted(name)]
+
+        def read(name: str) -> tuple[tuple[str, Any], int]:
+            reader = self.tensors[name]
+            return (name, reader.get(name, device=device)), reader.info(name).size
+
+        return run_ahead(names, read, ahead)
+
+
+def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: int) -> Iterator[Any]:
+    """What make() makes of each item, in their order; a thread makes what is next while its results wait for less than
+    `ahead` bytes. make: -> (result, its bytes). What it raises comes where its result would."""
+    state = threading.Condition()
+    made: deque[tuple[Any, int, BaseException | None]] = deque()
+    waiting = 0
+    is_over = False
+
+    def work() -> None:
+        nonlocal waiting
+        for item in items:
+            with state:
+                state.wait_for(lambda: is_over or waiting < max(1, ahead))
+                if is_over:
+                    return
+            result, size, error = None, 0, None
+            try:
+                result, size = make(item)
+            except BaseException as raised:
+                error = raised
+            with state:
+                made.append((result, size, error))
+                waiting += size
+                state.notify_all()
+            if error is not None:
+                return
+            del result, error
+
+    thread = threading.Thread(target=work, name="lmc_codec.ahead", daemon=True)
+    thread.start()
+    try:
+        for _ in items:
+            with state:
+                state.wait_for(lambda: made)
+                result, size, error = made.popleft()
+                waiting -= size
+                state.notify_all()
+            if error is not None:
+                raise error
+            yield result
+            del result
+    finally:
+        with state:
+            is_over = True
+            state.notify_all()
+        thread.join()

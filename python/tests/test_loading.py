@@ -1,0 +1,178 @@
+"""Models from LMC files, in transformers; and what decodes ahead of who takes tensors."""
+
+import json
+import re
+import threading
+import time
+from pathlib import Path
+
+import lmc_codec
+import pytest
+import torch
+from lmc_codec._checkpoint import Checkpoint, run_ahead
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def model():
+    """With tied weights, as small models have them, and a buffer's worth of all kinds of tensors."""
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, tie_word_embeddings=True, dtype="bfloat16", bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    model.generation_config.max_new_tokens = 77
+    return model
+
+
+def save(model, directory, **options):
+    """As save_pretrained() does, and then each *.safetensors as an LMC file."""
+    base = options.pop("base", None)
+    model.save_pretrained(directory, **options)
+    for file in directory.glob("*.safetensors"):
+        old = None if base is None else str(base / file.name)
+        with lmc_codec.Writer(f"{file}.lmc", base=old) as w:
+            w.add_file(file, "" if base is not None else file.name)
+        file.unlink()
+
+
+def assert_same(a, b):
+    ours, theirs = a.state_dict(), b.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        assert ours[name].dtype == theirs[name].dtype and torch.equal(ours[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("shard", ["5GB", "60KB"])
+def test_from_pretrained(model, tmp_path, shard):
+    model.save_pretrained(tmp_path / "theirs", max_shard_size=shard)
+    save(model, tmp_path / "ours", max_shard_size=shard)
+    assert len(list((tmp_path / "ours").glob("*.lmc"))) == (1 if shard == "5GB" else 3)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs")
+    for model_class in (transformers.AutoModelForCausalLM, transformers.LlamaForCausalLM):
+        ours, info = lmc_codec.transformers.from_pretrained(model_class, tmp_path / "ours", output_loading_info=True)
+        assert type(ours) is type(theirs) and not info["missing_keys"] and not info["unexpected_keys"]
+        assert_same(ours, theirs)
+        assert ours.lm_head.weight is ours.model.embed_tokens.weight and not ours.training
+        assert ours.generation_config.max_new_tokens == 77 and ours.name_or_path == str(tmp_path / "ours")
+    wide = lmc_codec.transformers.from_pretrained(transformers.AutoModel, tmp_path / "ours", dtype=torch.float32)
+    assert wide.embed_tokens.weight.dtype == torch.float32
+    assert torch.equal(wide.embed_tokens.weight, theirs.model.embed_tokens.weight.float())
+
+
+def test_snapshot_of_a_directory(model, tmp_path):
+    model.save_pretrained(tmp_path / "theirs", max_shard_size="60KB")
+    with lmc_codec.Writer(tmp_path / "model.lmc") as w:
+        for file in sorted((tmp_path / "theirs").iterdir()):
+            w.add_file(file, file.name)
+    ours = lmc_codec.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path / "model.lmc")
+    assert_same(ours, model)
+    assert ours.generation_config.max_new_tokens == 77
+
+
+def test_delta(model, tmp_path):
+    save(model, tmp_path / "one")
+    model.save_pretrained(tmp_path / "plain")
+    other = transformers.LlamaForCausalLM(model.config).to(torch.bfloat16)
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        other.model.norm.weight += 1
+    other.save_pretrained(tmp_path / "two")
+    (tmp_path / "two" / "model.safetensors").unlink()
+    lmc_codec.torch.save_file(
+        {name: t for name, t in other.state_dict().items() if name != "lm_head.weight"},
+        tmp_path / "two" / "model.safetensors.lmc", base=tmp_path / "one" / "model.safetensors.lmc",
+    )  # fmt: skip
+    load = lmc_codec.transformers.from_pretrained
+    for base in (tmp_path / "one", tmp_path / "one" / "model.safetensors.lmc"):
+        assert_same(load(transformers.AutoModelForCausalLM, tmp_path / "two", base=base), other)
+    with pytest.raises(lmc_codec.MissingBaseError):
+        load(transformers.AutoModelForCausalLM, tmp_path / "two")
+    with pytest.raises(FileNotFoundError, match="is a delta of"):
+        load(transformers.AutoModelForCausalLM, tmp_path / "two", base=tmp_path)
+
+
+def test_refusals(model, tmp_path):
+    directory = tmp_path / "ours"
+    save(model, directory, max_shard_size="60KB")
+    load = lmc_codec.transformers.from_pretrained
+    with pytest.raises(TypeError, match="state_dict"):
+        load(transformers.AutoModelForCausalLM, directory, state_dict={})
+    index = directory / "model.safetensors.index.json"
+    said = json.loads(index.read_text())
+    for change, error, text in (
+        ({"more": "model-00001-of-00003.safetensors"}, lmc_codec.LMCError, "names tensor 'more'"),
+        ({"more": "model-00009-of-00003.safetensors"}, FileNotFoundError, "model-00009-of-00003.safetensors.lmc"),
+        ({"more": "../x.safetensors"}, ValueError, "not a file's name"),
+        ({"more": 3}, ValueError, "weight_map"),
+    ):
+        index.write_text(json.dumps({**said, "weight_map": {**said["weight_map"], **change}}))
+        with pytest.raises(error, match=text):
+            Checkpoint(directory)
+    index.unlink()
+    lmc_codec.torch.save_file({"model.norm.weight": torch.ones(3)}, directory / "again.lmc")
+    with pytest.raises(lmc_codec.LMCError, match="is in .*, too"):
+        Checkpoint(directory)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="no LMC files"):
+        Checkpoint(tmp_path / "empty")
+
+
+def test_iterate(model, tmp_path):
+    save(model, tmp_path, max_shard_size="60KB")
+    with Checkpoint(tmp_path) as checkpoint:
+        state = dict(model.state_dict())
+        found = dict(checkpoint.iterate())
+        assert found.keys() == state.keys() - {"lm_head.weight"}
+        assert all(torch.equal(found[name], state[name]) for name in found)
+        assert [name for name, _ in checkpoint.iterate(lambda name: "norm" in name)] == [n for n in found if "norm" in n]
+
+
+def test_ahead():
+    """No more is made than `ahead` says; errors come where they belong; who stops early stops the thread."""
+    made = []
+
+    def make(i):
+        made.append(i)
+        if i == 7:
+            raise OSError("the seventh")
+        return i, 10
+
+    results = run_ahead(list(range(10)), make, 25)
+    assert next(results) == 0
+    for _ in range(200):
+        if made == [0, 1, 2, 3]:
+            break
+        time.sleep(0.01)
+    time.sleep(0.05)
+    assert made == [0, 1, 2, 3]  # one taken, and three wait: 20 bytes were less than 25
+    assert [next(results) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(OSError, match="the seventh"):
+        next(results)
+    assert 8 not in made
+    n = threading.active_count()
+    results = run_ahead(list(range(5)), make, 1)
+    next(results)
+    assert threading.active_count() == n + 1
+    results.close()
+    assert threading.active_count() == n
+
+
+def test_the_page(model, tmp_path, monkeypatch):
+    """The blocks of docs/python.md about loading and weight sync, those that begin with ```py."""
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    blocks = re.findall(r"^```py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 2
+    save(model, tmp_path / "model-dir")
+    for i, directory in enumerate(("models/base", "ckpt/step1", "ckpt/step2")):
+        model.config.max_position_embeddings += i
+        model.save_pretrained(tmp_path / directory)
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    for block in blocks:
+        exec(block, space)
+    assert_same(space["model"], model)
+    local, newest = (Path(x, "model.safetensors").read_bytes() for x in ("local/ckpt", "ckpt/step2"))
+    assert local == newest

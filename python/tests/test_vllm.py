@@ -1,0 +1,257 @@
+"""lmc_codec.vllm with vLLM's own classes, where vLLM can be imported, and else with stand-ins of what it takes from there."""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+import sys
+import types
+
+import lmc_codec
+import pytest
+import torch
+from lmc_codec import weight_sync
+from safetensors.torch import load_file, save_file
+
+
+def make_stand_ins(monkeypatch):
+    """As in vLLM 0.33: names and signatures of what lmc_codec.vllm uses."""
+
+    class DefaultModelLoader:
+        @dataclasses.dataclass
+        class Source:
+            model_or_path: str
+            revision: str | None
+            subfolder: str | None = None
+            prefix: str = ""
+            fall_back_to_pt: bool = True
+            allow_patterns_overrides: list | None = None
+            is_unused_weight: object = None
+
+        def __init__(self, load_config):
+            self.load_config, self.local_expert_ids = load_config, None
+            assert not load_config.model_loader_extra_config
+
+        def get_all_weights(self, model_config, model):
+            is_unused = getattr(model, "is_unused_checkpoint_weight", None)
+            yield from self._get_weights_iterator(self.Source(model_config.model, None, is_unused_weight=is_unused))
+
+        def load_weights(self, model, model_config):
+            model.load_weights(self.get_all_weights(model_config, model))
+
+        def download_model(self, model_config):
+            self._prepare_weights(model_config.model, None, None, True, None)
+
+    class Engine:
+        def __class_getitem__(cls, types):
+            return cls
+
+        def __init__(self, config, vllm_config, device, model):
+            self.model, self.model_config = model, vllm_config.model_config
+
+        def parse_init_info(self, info):
+            return self.init_info_cls(**info)
+
+        def update_weights(self, info):
+            self.receive_weights(self.update_info_cls(**info))
+
+    class Factory:
+        registry = {}
+
+        @classmethod
+        def register_engine(cls, name, engine):
+            if name in cls.registry:
+                raise ValueError("registered")
+            cls.registry[name] = engine
+
+        @classmethod
+        def create_engine(cls, config, *rest):
+            return cls.registry[config.backend](config, *rest)
+
+    def skip(name, local):
+        return local is not None and ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) not in local
+
+    def nothing(*unused, **unused_too):
+        pass
+
+    loaders = {}
+    content = {
+        "vllm": {},
+        "vllm.distributed": {},
+        "vllm.distributed.weight_transfer": {},
+        "vllm.distributed.weight_transfer.base": {
+            "WeightTransferEngine": Engine,
+            "WeightTransferInitInfo": object,
+            "WeightTransferUpdateInfo": object,
+        },
+        "vllm.distributed.weight_transfer.factory": {"WeightTransferEngineFactory": Factory},
+        "vllm.model_executor": {},
+        "vllm.model_executor.model_loader": {
+            "register_model_loader": lambda name: lambda loader: loaders.setdefault(name, loader),
+            "get_model_loader": lambda config: loaders[config.load_format](config),
+        },
+        "vllm.model_executor.model_loader.default_loader": {"DefaultModelLoader": DefaultModelLoader},
+        "vllm.model_executor.model_loader.ep_weight_filter": {"should_skip_weight": skip},
+        "vllm.model_executor.model_loader.weight_utils": dict.fromkeys(
+            ("download_weights_from_hf", "download_safetensors_index_file_from_hf"), nothing
+        ),
+        "vllm.model_executor.model_loader.reload": dict.fromkeys(
+            ("initialize_layerwise_reload", "finalize_layerwise_reload"), nothing
+        ),
+        "vllm.config.load": {
+            "LoadConfig": dataclasses.make_dataclass(
+                "LoadConfig", ["load_format", ("model_loader_extra_config", dict, None), ("download_dir", str, None)]
+            )
+        },
+        "vllm.config.weight_transfer": {
+            "WeightTransferConfig": dataclasses.make_dataclass("WeightTransferConfig", ["backend"])
+        },
+        "vllm.config": {},
+    }
+    for name, values in content.items():
+        module = types.ModuleType(name)
+        module.__dict__.update(values)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """The module lmc_codec.vllm, registered."""
+    try:
+        importlib.import_module("vllm.model_executor.model_loader")
+    except ImportError:
+        make_stand_ins(monkeypatch)
+        sys.modules.pop("lmc_codec.vllm", None)
+    else:
+        monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is none
+    module = importlib.import_module("lmc_codec.vllm")
+    module.register()
+    module.register()  # as vLLM may
+    return module
+
+
+class Model(torch.nn.Module):
+    """Takes weights as vLLM's models do."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        for name, t in tensors.items():
+            self.register_parameter(name.replace(".", "_"), torch.nn.Parameter(torch.zeros_like(t), requires_grad=False))
+
+    def load_weights(self, weights):
+        loaded = set()
+        own = dict(self.named_parameters())
+        for name, t in weights:
+            own[name.replace(".", "_")].data.copy_(t)
+            loaded.add(name.replace(".", "_"))
+        return loaded
+
+    def has(self, tensors):
+        return all(torch.equal(getattr(self, name.replace(".", "_")), t) for name, t in tensors.items())
+
+
+@pytest.fixture
+def tensors():
+    torch.manual_seed(2)
+    names = ("embed", "layers.0.mlp.experts.0.w1.weight", "layers.0.mlp.experts.1.w1.weight", "norm")
+    return {name: torch.randn(40, 30).to(torch.bfloat16) for name in names}
+
+
+def model_config(path):
+    return types.SimpleNamespace(
+        model=str(path), revision=None, quantization=None, multimodal_config=None, is_moe=False, dtype=torch.bfloat16
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_config_of_an_engine(monkeypatch):
+    """What only a running engine has: how experts are dealt out."""
+    loader = sys.modules.get("vllm.model_executor.model_loader.default_loader")
+    if loader is not None:
+        monkeypatch.setattr(loader.DefaultModelLoader, "_init_ep_weight_filter", lambda *unused: None, raising=False)
+
+
+def get_loader(**options):
+    from vllm.config.load import LoadConfig
+    from vllm.model_executor.model_loader import get_model_loader
+
+    return get_model_loader(LoadConfig(load_format="lmc", **options))
+
+
+def test_the_entry_point():
+    points = [x for x in importlib.metadata.entry_points(group="vllm.general_plugins") if x.name == "lmc"]
+    assert not points or points[0].value == "lmc_codec.vllm:register"  # none where the package is not installed
+
+
+def test_load(vllm, tensors, tmp_path, monkeypatch):
+    names = list(tensors)
+    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for file, part in zip(files, (names[:2], names[2:])):
+        lmc_codec.torch.save_file({name: tensors[name] for name in part}, tmp_path / (file + ".lmc"))
+    weight_map = dict.fromkeys(names[:2], files[0]) | dict.fromkeys(names[2:], files[1])
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    lmc_codec.torch.save_file({"embed": torch.zeros(3)}, tmp_path / "consolidated.lmc")  # not of the index
+    loader = get_loader()
+    assert type(loader).__name__ == "LMCModelLoader"
+    monkeypatch.setattr(loader, "_init_ep_weight_filter", lambda *unused: None, raising=False)
+    loader.download_model(model_config(tmp_path))
+    model = Model(tensors)
+    loader.load_weights(model, model_config(tmp_path))
+    assert model.has(tensors)
+    loader.local_expert_ids = {1}
+    model.is_unused_checkpoint_weight = lambda name: name == "norm"
+    found = dict(loader.get_all_weights(model_config(tmp_path), model))
+    assert list(found) == ["embed", "layers.0.mlp.experts.1.w1.weight"]
+
+
+def test_load_a_delta(vllm, tensors, tmp_path, monkeypatch):
+    for step in ("one", "two"):
+        (tmp_path / step).mkdir()
+    lmc_codec.torch.save_file(tensors, tmp_path / "one" / "model.lmc")
+    new = {**tensors, "norm": tensors["norm"] + 1}
+    lmc_codec.torch.save_file(new, tmp_path / "two" / "model.lmc", base=tmp_path / "one" / "model.lmc")
+    loader = get_loader(model_loader_extra_config={"base": str(tmp_path / "one"), "threads": 2})
+    monkeypatch.setattr(loader, "_init_ep_weight_filter", lambda *unused: None, raising=False)
+    model = Model(tensors)
+    loader.load_weights(model, model_config(tmp_path / "two"))
+    assert model.has(new)
+    with pytest.raises(lmc_codec.MissingBaseError):
+        dict(get_loader().get_all_weights(model_config(tmp_path / "two"), model))
+
+
+def test_weight_transfer(vllm, tensors, tmp_path, monkeypatch):
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    from vllm.model_executor.model_loader import reload
+
+    called = []
+    for name in ("initialize_layerwise_reload", "finalize_layerwise_reload"):
+        monkeypatch.setattr(reload, name, lambda *unused, name=name: called.append(name))
+    steps = [{name: t + (i if name == "norm" else 0) for name, t in tensors.items()} for i in range(3)]
+    for i, step in enumerate(steps):
+        (tmp_path / str(i)).mkdir()
+        save_file(step, tmp_path / str(i) / "model.safetensors", {"format": "pt"})
+    sync, local = tmp_path / "sync", tmp_path / "local"
+    for i in (1, 2):
+        weight_sync.publish(tmp_path / str(i), sync, version=i, base=tmp_path / str(i - 1), checksum="adler32")
+    model = Model(tensors)
+    config = types.SimpleNamespace(model_config=model_config(tmp_path), parallel_config=None)
+    engine = WeightTransferEngineFactory.create_engine(
+        WeightTransferConfig(backend="lmc"), config, torch.device("cpu"), model
+    )
+    with pytest.raises(ValueError, match="sync_dir"):
+        engine.init_transfer_engine(engine.parse_init_info({"sync_dir": "/nowhere", "local_dir": str(local)}))
+    engine.init_transfer_engine(
+        engine.parse_init_info({"sync_dir": str(sync), "local_dir": str(local), "base": str(tmp_path / "0")})
+    )
+    for info, step in (({"version": 1}, steps[1]), ({}, steps[2])):
+        engine.start_weight_update()
+        engine.update_weights(info)
+        engine.finish_weight_update()
+        assert model.has(step)
+    assert load_file(local / "model.safetensors").keys() == tensors.keys()
+    assert called == ["initialize_layerwise_reload", "finalize_layerwise_reload"] * 2
+    with pytest.raises(weight_sync.SyncWrongBase):
+        engine.update_weights({"version": 9})
+    assert model.has(steps[2])
+    engine.shutdown()
