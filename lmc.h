@@ -44,7 +44,7 @@
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
  *   interface  api
- *   base       platform status bytes wire_block wire_file
+ *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c crc64
  *              split_join count map partition merge flatten fold strip split_root join_root
  *              classes group ungroup patch changes grids tiers dispatch
@@ -130,10 +130,8 @@
 #endif
 #endif
 
-/* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
- * memset does as well. Structs grow at their ends only: source that is compiled again goes on to
- * work. No promise is made of binaries: a program must be compiled with the lmc.h that it is linked
- * with. */
+/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
+ * does as well. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -142,7 +140,26 @@
 #define LMC_DEFAULTS {0}
 #endif
 
-/* -- public API -- */
+/* -- public API --
+ *
+ * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
+ * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
+ * with it.
+ *
+ * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
+ * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
+ * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
+ * callbacks get is ordered alike, behind user.
+ *
+ * What grows in 1.x: enums, at free numbers; functions; and the structs that are called _options,
+ * at their ends. Every other struct stays as it is. So source that is compiled again goes on to
+ * work. Whoever uses a library that may be replaced by another 1.x (as a shared one) sets the first
+ * member of all options, struct_size, to sizeof options. Then that library takes those of an older
+ * program, to which it adds defaults, and of a newer one, if what it does not know is zero: else
+ * LMC_ERR_UNSUPPORTED. struct_size 0 says that the program was compiled with the very lmc.h that it
+ * is linked with. Options have no padding at their ends, which could be mistaken for members; those
+ * that are no sizes (above 4096, or smaller than the member itself) are LMC_ERR_ARGUMENT. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -200,7 +217,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
+ * are the same (spec 5.1). */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -319,7 +337,7 @@ typedef struct lmc_block_info {
     size_t size;         /* decoded bytes: n * width */
     size_t encoded_size; /* header and payload */
     uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int stored;          /* 1: the payload is the bytes themselves */
+    int is_stored;       /* 1: the payload is the bytes themselves */
     int has_prediction;  /* 1: coded against a prediction */
     uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
 } lmc_block_info;
@@ -332,16 +350,33 @@ LMC_API size_t lmc_block_bound(size_t size);
  * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_block_workspace_size(size_t n);
 
+typedef struct lmc_block_options {
+    size_t struct_size;   /* see the head of this part; 0 will do */
+    enum lmc_dtype dtype; /* of encoding */
+    enum lmc_level level; /* of encoding */
+    lmc_position position;
+    const void *prediction; /* as said above; or NULL */
+    size_t prediction_size; /* must be the block's decoded size */
+} lmc_block_options;
+
+/* The defaults for that dtype. */
+static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_block_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
+    options.dtype = dtype;
+    return options;
+}
+
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
- * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
- * NULL; it is used as said above. *dst_size: bytes written, at most lmc_block_bound(size). Time
- * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
+ * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
+ * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
+ * (prediction_size). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t size,
-                                                       const void *prediction, enum lmc_dtype dtype,
-                                                       enum lmc_level level, lmc_position position,
-                                                       void *ws, size_t ws_size);
+                                                       const lmc_block_options *options, void *ws,
+                                                       size_t ws_size);
 #endif
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
@@ -350,17 +385,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       lmc_position position, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
- * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
- * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
- * of the output are right. Time O(size), whatever the input. Errors: those of lmc_block_parse,
- * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
- * touched). */
+ * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
+ * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
+ * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
+ * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
-                                                       const void *prediction,
-                                                       size_t prediction_size,
-                                                       lmc_position position, void *ws,
+                                                       const lmc_block_options *options, void *ws,
                                                        size_t ws_size);
 
 /* -- quantisers: lossy, on request --
@@ -407,6 +440,7 @@ typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc_quantizer_options {
+    size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
     unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
@@ -444,11 +478,11 @@ typedef struct lmc_quantizer_info {
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
 
-/* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
- * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
- * nothing. Errors: ARGUMENT. */
+/* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
+ * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
+ * fitted without. A second time changes nothing. Errors: ARGUMENT. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          void *data, uint64_t offset, size_t size,
+                                                          uint64_t offset, void *data, size_t size,
                                                           const void *second);
 #endif
 
@@ -457,6 +491,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
  * same decoded size but the last. There is no other header: the caller knows dtype and size. */
 
 typedef struct lmc_tensor_options {
+    size_t struct_size; /* as of a block's */
     enum lmc_dtype dtype;
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
                             altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
@@ -476,6 +511,7 @@ typedef struct lmc_tensor_options {
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
     options.dtype = dtype;
     return options;
 }
@@ -499,19 +535,24 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_ca
                                                         size_t ws_size);
 #endif
 
-/* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
- * dst. The whole tensor: 0, total_size. Only blocks in the range are decoded; to find them, the
- * headers of those before it are walked. For a whole tensor src_size must be exact; for a range,
- * bytes after the last block needed are not looked at. options: run, parallel and prediction as
- * above; dtype (the same) and log2_block (at least the one used to encode) say only how much
- * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
- * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
- * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size,
-                                                        const void *src, size_t src_size,
-                                                        uint64_t total_size,
+/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
+ * options: run, parallel and prediction as above; dtype (the same) and log2_block (at least the one
+ * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
+ * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
+ * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
+                                                        size_t src_size,
                                                         const lmc_tensor_options *options, void *ws,
                                                         size_t ws_size);
+/* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
+ * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
+ * block needed are not looked at, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
+                                                              const void *src, size_t src_size,
+                                                              uint64_t offset, uint64_t total_size,
+                                                              const lmc_tensor_options *options,
+                                                              void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -519,8 +560,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offs
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
- * than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
+ * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
+ * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
+ * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -555,9 +598,12 @@ typedef struct lmc_tensor {
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
-    const char *path; /* of its file; NULL: any */
-    const char *name; /* NULL: nothing predicts these bytes */
-    uint64_t offset, size;
+    const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
+                         the first file that has one of that name which is long enough */
+    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
+                         path and offset do not matter then */
+    uint64_t offset;  /* first byte within the tensor of the base */
+    uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
@@ -592,8 +638,6 @@ typedef struct lmc_file {
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
-
-/* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
     enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
@@ -662,34 +706,36 @@ typedef struct lmc_writer lmc_writer;
 
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
-    const lmc_parallel *parallel; /* must outlive the writer */
+    size_t struct_size;  /* as of a block's */
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
-    void *alloc_user;
     enum lmc_level level;
-    const lmc_base *base; /* or NULL; must outlive the writer */
-    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
-     * after it was quantised). With it, restoring wants a read_back, too. */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size);
-    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
-    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
-     * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
-     * some 0.3 GB/s. */
+    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
+     * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
-    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far. What is not LMC_OK ends the writer with that status. */
-    enum lmc_status (*progress)(void *user, uint64_t done);
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
-    uint64_t max_index_size;
     /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
      * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+     * would need more is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
+    const lmc_parallel *parallel; /* or NULL; must outlive the writer */
+    const lmc_base *base;         /* or NULL; must outlive the writer */
+    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
+     * after it was quantised). With it, restoring wants a read_back, too. */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far; they rise from call to call, and the last call has all of them. What
+     * is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user; /* of read_back and progress */
+    void *alloc_user;
 } lmc_writer_options;
 
 /* Memory:
@@ -733,17 +779,26 @@ typedef struct lmc_array {
     const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
  * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. metadata: a JSON object of strings ({"format":"pt"}), which
- * becomes __metadata__; or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole
- * bytes), those of the writer. */
+ * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
+ * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
+ * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
+ * loader takes), those of the writer. Nothing is written before all of that is checked. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays, size_t n,
-                                                            const char *metadata);
+                                                            const lmc_array *arrays,
+                                                            size_t n_arrays, const lmc_text *texts,
+                                                            size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. */
+ * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -769,43 +824,45 @@ typedef struct lmc_limits {  /* 0: the default */
 
 /* All zero: the defaults. */
 typedef struct lmc_restore_options {
+    size_t struct_size; /* as of a block's */
     const lmc_parallel *parallel;
     lmc_limits limits;
-    void *alloc_user;
-    void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
-    /* The path was checked: relative, no "..". */
+    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
+    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
+                          write() gets the rest */
+    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
+    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
+                         they differ */
+    int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
+    /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
+     * no "..". */
     enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
     enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
     enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
-    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
-     * caller's thread, never beside write(). */
+    /* Reads what write() got; in place, also what it has not got yet. Called by the caller's
+     * thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    int in_place;     /* 1: write() overwrites the base, which read_back reads; see below */
-    uint64_t n_done;  /* in place: bytes that an earlier attempt has written: they are checked,
-                         write() gets the rest */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
+     * with a zero byte, value is valid during the call. */
+    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
-    int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
-    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
-     * with a zero byte, value is valid during the call. Or NULL. */
-    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
+    void *user; /* of all callbacks */
+    void *alloc_user;
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream. The stream is read ahead, to its end.
+ * checked: keep what was written aside until then. identity: gets that of the snapshot; or NULL.
+ * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
+ * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
@@ -818,14 +875,14 @@ typedef struct lmc_restore_options {
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
- * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
- *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
+ * If bytes before that are not those of the delta: BASE_WRONG. An done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                           const lmc_restore_options *options,
-                                                           uint8_t identity[LMC_IDENTITY_SIZE]);
+                                                           uint8_t identity[LMC_IDENTITY_SIZE],
+                                                           const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -833,19 +890,20 @@ typedef struct lmc_reader lmc_reader;
 
 /* All zero: the defaults. */
 typedef struct lmc_reader_options {
-    const lmc_parallel *parallel; /* must outlive the reader */
+    size_t struct_size;           /* as of a block's */
+    const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     lmc_limits limits;
-    void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
-    lmc_reader *lender;
     /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
      * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
      * as well; this also finds blocks of another snapshot, together with an index made for them. It
      * takes a fifth to two fifths more time, and is no protection against forgers. */
     int check_identities;
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
+     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
+     * readers may be in use by another thread then. */
+    lmc_reader *lender;
+    void *alloc_user;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -864,7 +922,7 @@ typedef struct lmc_snapshot_info {
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
     uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
     int has_base;               /* 1: it is a delta */
-    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
     unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -892,8 +950,16 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              const lmc_tensor *tensor,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
-/* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
- * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
+/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
+ * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
+ * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
+ * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
+ * this snapshot. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
+                                                                    uint8_t hash[32]);
+/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
+ * the snapshot says it; no content is compared. Errors as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
@@ -903,10 +969,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
-                                                                   lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
+                                                                   lmc_quantizer **quantizer,
                                                                    lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
@@ -955,19 +1021,21 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
+ * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
-                                                              uint64_t size, uint64_t *encoded);
-/* Where in the LMC file those blocks are: *size bytes from *at on, from the first block to the end
- * of the last, with the sections between them. For a source that is far away: who fetches these
- * bytes at once has what lmc_reader_read_file will read, front to back, but for predictions. 0 and
- * 0 for no bytes. Errors: as above. */
+                                                              uint64_t size,
+                                                              uint64_t *encoded_size);
+/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
+ * first block to the end of the last, with the sections between them. For a source that is far
+ * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
+ * for predictions. 0 and 0 for no bytes. Errors: as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
                                                                size_t file_number, uint64_t offset,
-                                                               uint64_t n_bytes, uint64_t *at,
-                                                               uint64_t *size);
+                                                               uint64_t size,
+                                                               uint64_t *encoded_offset,
+                                                               uint64_t *encoded_size);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -976,10 +1044,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader 
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
-    const lmc_parallel *parallel;
+    size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    void *alloc_user;
+    const lmc_parallel *parallel;
     lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
+    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
+     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user; /* of progress */
+    void *alloc_user;
 } lmc_compress_options;
 
 #ifndef LMC_NO_ENCODER
@@ -1007,9 +1080,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes, as of lmc_compress, which makes the same bytes;
- * LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here a file
- * is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
+ * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
+ * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
+ * a file is bytes.) Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                         enum lmc_dtype dtype,
@@ -1501,6 +1575,34 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 #endif
 }
 
+/* == base/options.h ============================================================================ */
+
+/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+ *
+ *     given, older     | struct_size | members of 1.0 |
+ *     options          | size        | members of 1.0 | 0 0 0 |
+ *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
+ *                                                                zero, or it wants what is not here
+ *
+ * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
+ * nobody has set. */
+#define LMC__MAX_OPTIONS_SIZE 4096u
+
+static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
+{
+    size_t given_size = 0, i;
+    memset(options, 0, size);
+    if (given) memcpy(&given_size, given, sizeof given_size);
+    if (given_size == 0) given_size = size;
+    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE)
+        return LMC_ERR_ARGUMENT;
+    for (i = size; i < given_size; i++)
+        if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
+    if (given) memcpy(options, given, given_size < size ? given_size : size);
+    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    return LMC_OK;
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 7, 8). Sizes are in bytes, depths and lengths in bits.
@@ -1550,13 +1652,12 @@ enum {
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_JOINT = 1,     /* joint planes */
-    LMC__FEATURE_BASE = 2,      /* it is a delta */
-    LMC__FEATURE_OWN = 4,       /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 8, /* quantised blocks */
-    LMC__FEATURE_GROUPED = 16   /* FILE sections of several files */
+    LMC__FEATURE_JOINT = 1,    /* joint planes */
+    LMC__FEATURE_BASE = 2,     /* it is a delta */
+    LMC__FEATURE_OWN = 4,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 8 /* quantised blocks */
 };
-#define LMC__KNOWN_FEATURES 31u
+#define LMC__KNOWN_FEATURES 15u
 
 /* Section_Header (spec 5). */
 #define LMC__SECTION_HEADER_SIZE 24u
@@ -12016,13 +12117,13 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->n = lmc__load32(src + 4);
     info->width = width;
     info->crc = lmc__load32(src + 12);
-    info->stored = layout == LMC__LAYOUT_STORED;
+    info->is_stored = layout == LMC__LAYOUT_STORED;
     info->has_prediction = (int)prediction;
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
     LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->stored)
+    if (info->is_stored)
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
@@ -12186,20 +12287,24 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, end, depth; /* at: in the code space */
+    unsigned at = 0, i, j, next = 0, end = 0,
+             depth; /* at: in the code space; next: of its length */
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
-        uint64_t weight = 0;
-        for (end = i; end < n && lengths[end] == length; end++) {}
-        if (has_escape && end == n) end--;
+        uint32_t weight = 0; /* of a sample or a block: below 2^23 */
+        if (i == next) {
+            while (next < n && lengths[next] == length) next++;
+            end = has_escape && next == n ? n - 1 : next;
+        }
         depth = 0;
         while (depth < LMC__MAX_FLAT && depth < length && i + (2u << depth) <= end &&
                (place & ((2u << depth) - 1)) == 0)
             depth++;
         for (j = i; j < i + (1u << depth); j++) weight += weights[j];
-        time += depth < 2
-                    ? weight * ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
-                    : weight * ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+        time += depth < 2 ? (uint64_t)weight *
+                                ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                          : (uint64_t)weight *
+                                ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
         at += (1u << depth) << (LMC__MAX_LENGTH - length);
     }
     return time;
@@ -13619,14 +13724,15 @@ typedef struct lmc__delta {
  * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    unsigned octave = 0;
-    if (residual < 16) return (unsigned)residual;
+    const unsigned small = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
+    unsigned octave = 0, bucket;
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual);
+    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
 #else
-    while (residual >> octave > 1) octave++;
+    while ((residual | 2) >> octave > 1) octave++;
 #endif
-    return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
+    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
+    return ((unsigned)residual & small) | (bucket & ~small);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -13752,28 +13858,43 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
 
+/* lmc__count_keys for one width: a constant, as `subtract` is for each call of lmc__residual. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, int subtract,
+                                        unsigned width)
+{
+    const uint8_t *const src = sample->src, *const before = sample->base;
+    const size_t n = sample->n;
+    lmc__key_counts *const classes = m->classes;
+    uint64_t within = 0;
+    unsigned last = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(before, i, width);
+        const uint64_t v = lmc__load_element(src, i, width);
+        const unsigned magnitude = lmc__magnitude(subtract ? lmc__residual(v, b, width, 1)
+                                                           : lmc__residual(v, b, width, 0));
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
+        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        counts->magnitudes[magnitude]++;
+        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
+        last = magnitude > last ? magnitude : last;
+    }
+    m->last = last;
+    return within;
+}
+
 /* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
  * of octave o, of which one bit is in the bucket, o - 1. */
 static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
 {
-    const unsigned width = sample->width;
-    uint64_t within = 0;
     unsigned key;
-    size_t i;
-    m->last = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
-    for (i = 0; i < sample->n; i++) {
-        const uint64_t base = lmc__load_element(sample->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width), base, width, subtract);
-        const unsigned magnitude = lmc__magnitude(residual);
-        lmc__key_counts *const counts = &m->classes[lmc__key(base, width)];
-        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
-        if (magnitude > m->last) m->last = magnitude;
+    switch (sample->width) {
+    case 1: return lmc__count_keys_of(m, sample, subtract, 1);
+    case 2: return lmc__count_keys_of(m, sample, subtract, 2);
+    case 4: return lmc__count_keys_of(m, sample, subtract, 4);
+    default: return lmc__count_keys_of(m, sample, subtract, 8);
     }
-    return within;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
@@ -14532,18 +14653,22 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
  * stays within the limit and the workspace. The workspace belongs to the call: what it held before
  * does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level,
-                                         lmc_position position, void *ws, size_t ws_size)
+                                         const void *src, size_t size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
 {
-    const unsigned width = lmc_dtype_width(dtype);
-    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
-        !lmc__is_level(level) || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
+    lmc_block_options o;
+    unsigned width;
+    if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    width = lmc_dtype_width(o.dtype);
+    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
+        size % width || size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)prediction, dtype, 1, level, position, ws, ws_size);
+                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
+                             ws_size);
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -16229,7 +16354,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
-    if (info->stored) {
+    if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -16251,24 +16376,25 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
  * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
  * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t src_size, const void *prediction,
-                                         size_t prediction_size, lmc_position position, void *ws,
-                                         size_t ws_size)
+                                         const void *src, size_t src_size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
+    lmc_block_options o;
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.position, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction) {
-        LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
-        LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
+        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+        LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }
@@ -16429,7 +16555,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
 
 /* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
  * nothing, and has no second moment to ask for. */
-LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, void *data, uint64_t offset,
+LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
     unsigned width;
@@ -16692,7 +16818,7 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     LMC__TRY(
         o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second)
-        LMC__TRY(lmc_quantizer_apply(o->second, f->second, first * q->width, size, NULL));
+        LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }
@@ -17729,10 +17855,13 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
+    lmc_quantizer_options o;
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
     if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     LMC__TRY(lmc__check_fit_options(elements, options));
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
@@ -18091,10 +18220,16 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) || !lmc__is_level(options->level))
-        return 0;
+    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
+}
+
+/* The caller's options, and their size of blocks. */
+static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
+{
+    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+                                                                     : 0;
 }
 
 /* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
@@ -18108,7 +18243,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
  * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
 LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
     uint64_t headers;
     if (block_size == 0) return UINT64_MAX;
     headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
@@ -18148,9 +18284,10 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
     lmc__wave wave;
-    return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
+    return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
 /* For callers who bring no workspace. */
@@ -18340,8 +18477,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
 {
-    lmc_tensor_options direct;
+    lmc_tensor_options o, direct;
     lmc__tensor_encoding t;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
@@ -18476,22 +18616,27 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */
-LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size, const void *src,
-                                          size_t src_size, uint64_t total_size,
-                                          const lmc_tensor_options *options, void *ws,
-                                          size_t ws_size)
+LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
+                                                size_t src_size, uint64_t offset,
+                                                uint64_t total_size,
+                                                const lmc_tensor_options *options, void *ws,
+                                                size_t ws_size)
 {
-    const size_t temp_size = lmc__get_tensor_block_size(options);
+    size_t temp_size, max_jobs;
+    lmc_tensor_options o;
     lmc__tensor_decoding t;
-    size_t max_jobs;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status =
-            lmc_tensor_decode(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
+        status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
+                                         ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
+    temp_size = lmc__get_tensor_block_size(options);
     if (temp_size == 0 || (!src && src_size) || (!dst && size) || offset > total_size ||
         size > total_size - offset)
         return LMC_ERR_ARGUMENT;
@@ -18522,6 +18667,13 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t siz
     }
     if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
     return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
+{
+    return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
 #ifndef LMC_NO_SNAPSHOT
@@ -19007,16 +19159,19 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     uint64_t features;
     size_t i;
     LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R4.1-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R4.1-2 */
+    /* R4.1-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT); /* R4.1-5 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R4.1-6 */
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);         /* R4.1-7 */
     for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    /* R4.1-8 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    /* R4.1-9 */
     LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -19074,10 +19229,12 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R10.3-1 */
+    /* R10.3-2 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
-    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R10.3-3 */
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R10.3-4 */
+    /* R10.3-5, R10.3-6 */
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);
@@ -19385,9 +19542,11 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
 {
     const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
                    layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
+    /* R7-11 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
+    /* R4.2-2 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }
@@ -19656,16 +19815,17 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
-    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM); /* R5-1 */
     memcpy(section->kind, p, 4);
     section->number = lmc__load32(p + 4);
     section->size = lmc__load64(p + 8);
     section->body_crc = lmc__load32(p + 20);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    /* R5-3 */
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
                    lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R5-5 */
     return LMC_OK;
 }
 
@@ -19707,11 +19867,11 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     do {
         LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2.1-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT);
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2.1-1 */
     return LMC_OK;
 }
 
@@ -19744,8 +19904,9 @@ static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
+        /* R5.4-1, R5.4-2 */
         LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R5.4-3 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -19997,18 +20158,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
- * string. */
-static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
-    0, 1, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
-
-/* And back; LMC_DTYPE_COUNT: a number that is none. */
-static unsigned lmc__find_dtype_code(unsigned code)
-{
-    unsigned i;
-    for (i = 0; i < LMC_DTYPE_COUNT && lmc__dtype_codes[i] != code; i++) {}
-    return i;
-}
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1). LMC_AUTO, and
+ * what is added to the enum later, is written as a string. */
+#define LMC__LAST_DTYPE_CODE 22u
 
 /* -- entries: their fields, which are complete and within their limits -- */
 
@@ -20028,7 +20180,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
+    /* R5.1-4 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -20045,7 +20198,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -20074,23 +20227,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(lmc__find_dtype_code(code) < LMC_DTYPE_COUNT, LMC_ERR_UNSUPPORTED);
-    e->dtype = (enum lmc_dtype)lmc__find_dtype_code(code);
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
+        /* R5.1-24 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT);
-        for (i = 1; i < LMC_DTYPE_COUNT; i++) /* one dtype has one form */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            /* R5.1-25 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -20104,22 +20259,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    /* R2.1-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -20127,9 +20283,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
+        /* R5.1-30 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
     }
     return LMC_OK;
 }
@@ -20143,17 +20300,17 @@ typedef struct lmc__body_counts {
 
 /* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
  * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__body_counts *counts)
+static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
 {
     lmc__file_entry file;
     lmc__tensor_entry tensor;
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
-    LMC__CHECK(counts->n_files == 1 || (features & LMC__FEATURE_GROUPED), LMC_ERR_CORRUPT);
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
+        /* R5.1-5 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -20191,13 +20348,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
     return LMC_OK;
 }
 
@@ -20217,7 +20374,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT);
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -20235,13 +20392,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -20259,7 +20416,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -20285,7 +20442,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -20299,7 +20456,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT);
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
         items += n;
     }
     return LMC_OK;
@@ -20313,8 +20470,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
  * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
  * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
  * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size,
-                                         unsigned features)
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
 {
     lmc__stream *stream;
     lmc__body_counts counts;
@@ -20326,7 +20482,7 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     memset(&x, 0, sizeof x);
     x.c.p = body;
     x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, features, &counts));
+    LMC__TRY(lmc__count_body(&x.c, &counts));
     LMC__TRY(
         lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                           8 * counts.n_words + counts.n_chars));
@@ -20349,6 +20505,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const char *const path = lmc__listed_at(l, i)->file.path;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
+        /* R5.1-13 */
         LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
                    LMC_ERR_CORRUPT);
         LMC__TRY(lmc__add_path(&l->paths, i, path));
@@ -20357,11 +20514,10 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
 }
 
 /* The next FILE body. If it is refused, the list stays as it was, but for paths. */
-LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size,
-                                                 unsigned features)
+LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
-    enum lmc_status status = lmc__parse_stream(l, body, size, features);
+    enum lmc_status status = lmc__parse_stream(l, body, size);
     if (status == LMC_OK) status = lmc__check_paths(l, lmc__stream_at(l, n));
     if (status != LMC_OK && l->n_streams > n) lmc__remove_stream(l);
     return status;
@@ -20476,7 +20632,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
     if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, lmc__dtype_codes[w->dtype]));
+        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
         if (w->dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
@@ -20755,8 +20911,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
+    /* R5.2-5 */
     LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
+    /* R5.2-6 */
     LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -20784,15 +20942,18 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     LMC__TRY(lmc__get8(c, &log2_block));
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__TRY(lmc__get8(c, &run->conversion));
+    /* R5.2-3, R5.2-4 */
     LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
                LMC_ERR_UNSUPPORTED);
+    /* R5.2-4 */
     LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R5.2-1 */
+    /* R5.2-2 */
     LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
                LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << log2_block;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R5.2-7 */
     return LMC_OK;
 }
 
@@ -20812,7 +20973,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R5.2-11 */
     }
     return LMC_OK;
 }
@@ -20839,13 +21000,13 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     c.p = body;
     c.end = body + size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R6.2-1 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R5.2-8 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
@@ -20857,12 +21018,12 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
                 LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
                 s.size = end - s.start;
             }
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT);
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R5.2-10 */
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R5.2-18 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R5.2-10 */
     }
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);
@@ -21088,6 +21249,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
+        /* R10.2-1, R10.2-2 */
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
@@ -21096,6 +21258,7 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
                    LMC_ERR_CORRUPT);
         next.name = c->p;
         next.size = key_size;
+        /* R10.2-3 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
         (void)lmc__take_bytes(c, (size_t)key_size + value_size);
@@ -21105,16 +21268,17 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
- * forgers, as identities are not. It takes several times as long as all else, so it is done only if
- * the caller asks.
+/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as identities
+ * are not. It takes several times as long as all else, so it is done only if the caller asks.
  *
- *     u8 Algorithm, 7 zero bytes | 32 bytes for each item, in the order of the snapshot's identity
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
+ *                                                  bytes that are of no tensor
  *
- * The bytes of each file come in order (lmc__hash_content); what of them belongs to no tensor is
- * passed over. */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
+ * signed everything. The bytes of each file come in order (lmc__hash_content). */
 #define LMC__HASH_SIZE 32u
-#define LMC__HASH_BODY_SIZE 8u /* without hashes */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+#define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
 typedef struct lmc__hasher {
@@ -21122,8 +21286,9 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    lmc__sha256 sha;
-    /* LMC__HASH_SIZE bytes for each item that is complete, in the order of the files. */
+    /* of that tensor; of the bytes of no tensor */
+    lmc__sha256 sha, outside;
+    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
 
@@ -21134,15 +21299,15 @@ static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
     h->tensor = 0;
     h->position = 0;
     lmc__sha256_init(&h->sha);
+    lmc__sha256_init(&h->outside);
 }
 
-/* The item at hand is complete. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h)
+/* What sha has taken is complete; it begins anew. */
+static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 {
     LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(&h->sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(&h->sha);
-    h->tensor++;
+    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
+    lmc__sha256_init(sha);
     return LMC_OK;
 }
 
@@ -21150,9 +21315,10 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h)
 static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
-    while (h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position)
-        LMC__TRY(lmc__finish_hash(h));
+    for (; h->tensor < f->n_tensors &&
+           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
+         h->tensor++)
+        LMC__TRY(lmc__finish_hash(h, &h->sha));
     return LMC_OK;
 }
 
@@ -21162,15 +21328,15 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     const lmc_file *const f = h->file;
     while (size != 0) {
         size_t n = size;
-        int is_in_item = f->n_tensors == 0;
+        lmc__sha256 *sha = &h->outside;
         LMC__TRY(lmc__finish_hashes(h));
         if (h->tensor < f->n_tensors) {
             const lmc_tensor *const t = &f->tensors[h->tensor];
-            is_in_item = t->offset <= h->position;
-            n = (size_t)lmc__min64(size, is_in_item ? t->offset + t->size - h->position
-                                                    : t->offset - h->position);
+            if (t->offset <= h->position) sha = &h->sha;
+            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
+                                                        : t->offset - h->position);
         }
-        if (is_in_item) lmc__sha256_update(&h->sha, data, n);
+        lmc__sha256_update(sha, data, n);
         h->position += n;
         data += n;
         size -= n;
@@ -21181,53 +21347,139 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
 /* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
-    return h->file->n_tensors ? lmc__finish_hashes(h) : lmc__finish_hash(h);
+    LMC__TRY(lmc__finish_hashes(h));
+    return lmc__finish_hash(h, &h->outside);
 }
 
-/* Items of lmc__collect_items are numbered as they come, and keep that when they are sorted. */
-static void lmc__number_items(const lmc__buffer *items)
+/* How many hashes of content the section has. */
+static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
-    lmc__item *const item = (lmc__item *)(void *)items->data;
+    uint64_t n = l->n_files;
     size_t i;
-    for (i = 0; i < items->size / sizeof *item; i++) item[i].file_number = i;
+    for (i = 0; i < l->n_files; i++) n += lmc__listed_at(l, i)->file.n_tensors;
+    return n;
 }
 
-/* A body that says what its hashes are: those of n items. */
+/* A body that says what its hashes are. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
-    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
-    return size >= LMC__HASH_BODY_SIZE && memcmp(body, head, LMC__HASH_BODY_SIZE) == 0;
+    static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
+    return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-#ifndef LMC_NO_ENCODER
-/* The body, of items that were numbered and sorted. */
-static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *items,
-                                          const lmc__hasher *h)
+/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+
+static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
-    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
+{
+    lmc__state_number(sha, strlen(text), size_of_size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
+static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
+{
+    const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
+    unsigned i;
+    lmc__state_text(sha, t->name, 4);
+    lmc__state_text(sha, t->dtype, 1);
+    lmc__state_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
+    lmc__state_number(sha, t->offset, 8);
+    lmc__state_number(sha, t->size, 8);
+    lmc__state_number(sha, t->loss.generation, 1);
+    lmc__state_number(sha, measure, 1);
+    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
+}
+
+/* hash: the file's first one; the others follow. */
+static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
+{
     size_t i;
-    LMC__TRY(lmc__append(body, head, sizeof head));
-    for (i = 0; i < items->size / sizeof *item; i++)
-        LMC__TRY(lmc__append(body, h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-                             LMC__HASH_SIZE));
+    lmc__state_text(sha, f->path, 4);
+    lmc__state_number(sha,
+                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
+                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
+                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
+                      1);
+    lmc__state_number(sha, f->size, 8);
+    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__state_number(sha, f->n_tensors, 8);
+    for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
+        lmc__state_tensor(sha, &f->tensors[i], hash);
+    lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
+}
+
+/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
+                                                  const uint8_t *hashes, lmc__buffer *items)
+{
+    lmc__item *item;
+    size_t i, at = 0;
+    items->size = 0;
+    for (i = 0; i < l->n_files; i++) {
+        const lmc_file *const f = &lmc__listed_at(l, i)->file;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
+        item = (lmc__item *)(void *)items->data + i;
+        item->file_number = i;
+        item->identity = hashes + at;
+        at += LMC__HASH_SIZE * (f->n_tensors + 1);
+    }
+    item = (lmc__item *)(void *)items->data;
+    lmc__sort_items(item, l->n_files); /* no path is there twice: identities do not matter */
+    lmc__sha256_init(sha);
+    lmc__sha256_update(sha, "LMC content 1", 14);
+    lmc__state_number(sha, l->n_files, 8);
+    for (i = 0; i < l->n_files; i++)
+        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].identity);
     return LMC_OK;
 }
-#endif
 
-/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
-static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
-                                         const lmc__hasher *h)
+/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
+ * count: it may be made in another way. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t n = items->size / sizeof *item;
-    size_t i;
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
-    for (i = 0; i < n; i++)
-        LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
-                          h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-                          LMC__HASH_SIZE) == 0,
-                   LMC_ERR_CORRUPT);
+    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
+    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
+}
+
+/* n entries, one after another, which were checked. */
+static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
+{
+    for (; n != 0; n--) {
+        lmc__state_metadata(sha, entry);
+        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
+    }
+}
+
+/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
+                                                          const lmc__listing *l,
+                                                          const uint8_t *metadata, uint32_t n,
+                                                          lmc__buffer *items)
+{
+    lmc__sha256 sha;
+    uint8_t hash[LMC__HASH_SIZE];
+    /* R9.5-2 */
+    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
+    lmc__state_all_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
+    /* R9.5-5 */
+    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
+               LMC_ERR_CORRUPT);
     return LMC_OK;
 }
 
@@ -21263,10 +21515,10 @@ static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buf
  *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
  *                                 codec/get_quantised.h        decoded, before
  *                                                              dst is written
- *   in place, n_done is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
+ *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
+ *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 n_done
+ *   written is the delta's        (pipeline.h)                 done_size
  *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *
@@ -22753,7 +23005,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1: Grouped).
+/* Small files, several of which share a FILE section and runs (spec 5.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
@@ -22882,7 +23134,7 @@ LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, co
                                                    size_t size)
 {
     for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size, LMC__FEATURE_GROUPED);
+    return lmc__parse_stream(l, body, size);
 }
 
 /* What waits of a file; a group of empty ones has no bytes at all. */
@@ -23003,8 +23255,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u) |
-           (options->group_files ? (unsigned)LMC__FEATURE_GROUPED : 0u);
+           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
@@ -23016,11 +23267,11 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
-    lmc_writer_options defaults;
+    lmc_writer_options o;
     enum lmc_status status;
     lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
         !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
@@ -23095,7 +23346,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size, 0);
+    status = lmc__list_files(listing, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     if (is_small) {
         lmc__begin_waiting(w);
@@ -23182,10 +23433,10 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. They are sorted by what
- * points to them, and then copied. An item's name points at the key within w->metadata, to which
- * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
-LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
+/* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
+ * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
+ * 8 bytes before it. */
+LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
     uint32_t i;
@@ -23198,7 +23449,14 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     }
     items = (lmc__item *)(void *)w->body.data;
     lmc__sort_items(items, w->n_metadata);
-    if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
+    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
+}
+
+/* The metadata, sorted, appended to the index. */
+LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
+{
+    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
+    uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
         LMC__TRY(lmc__grow_index(&w->index, entry,
@@ -23207,13 +23465,21 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The section of the items' hashes; items: numbered and sorted. */
-LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w, const lmc__buffer *items)
+/* The section of hashes, by the metadata, sorted. */
+LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
+    lmc__sha256 sha;
+    uint32_t i;
+    LMC__TRY(lmc__state_files(&sha, &w->plan.listing, w->hasher.hashes.data, body)); /* its items */
+    for (i = 0; i < w->n_metadata; i++) lmc__state_metadata(&sha, items[i].name - 8);
     body->size = 0;
-    LMC__TRY(lmc__append_hashes(body, items, &w->hasher));
+    LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
+    body->data[0] = LMC__HASH_SHA256;
+    lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
+    LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
     lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
@@ -23241,9 +23507,9 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__number_items(&w->body);
     lmc__snapshot_identity(&w->body, w->identity);
-    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w, &w->body));
+    LMC__TRY(lmc__sort_metadata(w));
+    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
@@ -23599,9 +23865,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     uint64_t left = section->size;
     uint32_t crc = 0;
     int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
     if (is_kept) {
         LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
@@ -23643,9 +23909,9 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     size_t i;
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size, r->features));
+    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
-    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
@@ -23693,14 +23959,14 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its position and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
- * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
- * be. What is written is read back and compared, and not handed to write() again. */
+ * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
+ * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
-    const int is_done = n_before < r->options->n_done;
+    const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
     lmc_position position;
@@ -23711,9 +23977,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
-    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
+    if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
@@ -23778,6 +24044,17 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
+LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
+                                                   uint32_t n)
+{
+    const lmc__buffer *const found = &r->hasher.hashes;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
  * metadata and the snapshot's identity. */
@@ -23788,25 +24065,28 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     const lmc__buffer *const entries = &r->index.entries;
     lmc__index_head head;
     lmc__cursor c;
+    const uint8_t *metadata;
     LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
+    /* R10.1-1 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
+    metadata = c.p;
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
+    /* R10.1-3 */
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
 
 /* Hands out the metadata of the index, whose body was read and checked. */
@@ -23864,12 +24144,13 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         if (lmc__is_kind(&section, "INDX")) break;
         LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
+    if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
+    /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return lmc__restore_metadata(r);
 }
@@ -23887,17 +24168,17 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       const lmc_restore_options *options,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE])
+                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       const lmc_restore_options *options)
 {
-    lmc_restore_options defaults;
+    lmc_restore_options o;
     uint8_t found[LMC_IDENTITY_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
+    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
@@ -24093,7 +24374,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     size_t i;
     LMC__TRY(lmc__check_stream_end(x));
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__list_files(l, body, (size_t)section->size, x->features));
+    LMC__TRY(lmc__list_files(l, body, (size_t)section->size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
     for (i = stream->first_file; i < l->n_files; i++)
@@ -24413,7 +24694,7 @@ struct lmc_reader {
     uint64_t n_links;
     /* the tensor that is being read whole, to know its identity; or NULL */
     lmc__digester *digester;
-    /* of all items, in the order of the files, once they were asked for */
+    /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
@@ -24616,7 +24897,7 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
     const lmc__hash_section *const section =
         (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
     const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_BODY_SIZE];
+    uint8_t head[LMC__HASH_HEAD_SIZE];
     size_t i;
     for (i = 0; i < n; i++) {
         if (section[i].size < sizeof head) continue;
@@ -24632,24 +24913,33 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
     return LMC_ERR_NOT_FOUND;
 }
 
-/* All hashes of the snapshot, sorted back into the order of the files. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
-                                                  lmc__buffer *items)
+/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
+ * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__item *item;
-    size_t i, n;
-    LMC__TRY(lmc__read_hash_body(r, body));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__number_items(items);
-    item = (const lmc__item *)(const void *)items->data;
-    n = items->size / sizeof *item;
-    lmc__sort_items((lmc__item *)(void *)items->data, n);
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__append(&r->hashes, NULL, LMC__HASH_SIZE * n));
-    for (i = 0; i < n; i++)
-        memcpy(r->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-               body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i, LMC__HASH_SIZE);
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)t->metadata.data;
+    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
+    lmc__buffer items;
+    enum lmc_status status;
+    if (r->hashes.size != 0) return LMC_OK;
+    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
+    lmc__init_buffer(&items, r->options.alloc_user);
+    status = lmc__read_hash_body(r, &r->hashes);
+    if (status == LMC_OK)
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+                                          &items);
+    lmc__free_buffer(&items);
+    if (status != LMC_OK) r->hashes.size = 0;
+    return status;
+}
+
+LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
+{
+    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -24657,24 +24947,14 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
                                                      const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    enum lmc_status status = LMC_OK;
     size_t i, number = 0;
-    if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+    if (!file || !hash || r->is_salvage ||
         (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
         return LMC_ERR_ARGUMENT;
-    if (r->hashes.size == 0) {
-        lmc__buffer body, items;
-        lmc__init_buffer(&body, r->options.alloc_user);
-        lmc__init_buffer(&items, r->options.alloc_user);
-        status = lmc__read_hashes(r, &body, &items);
-        if (status != LMC_OK) r->hashes.size = 0;
-        lmc__free_buffer(&body);
-        lmc__free_buffer(&items);
-    }
-    if (status != LMC_OK) return status;
-    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_reader_get_file(r, i));
-    if (tensor) number += (size_t)(tensor - file->tensors);
-    memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
+    LMC__TRY(lmc__read_hashes(r));
+    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
+    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
+    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -25060,16 +25340,16 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
  * that add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded)
+                                                          uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded = 0;
+    *encoded_size = 0;
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
@@ -25090,33 +25370,35 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         offset += n;
         size -= n;
     }
-    *encoded = sum;
+    *encoded_size = sum;
     return LMC_OK;
 }
 
 /* The first block of the first run, and the last one of the last. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t n_bytes,
-                                                           uint64_t *at, uint64_t *size)
+                                                           uint64_t offset, uint64_t size,
+                                                           uint64_t *encoded_offset,
+                                                           uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
-    if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
+        return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *at = *size = 0;
-    if (n_bytes == 0) return LMC_OK; /* there may be no run at all */
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded_offset = *encoded_size = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     stream = lmc__stream_of(r, f);
     first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + n_bytes - 1));
-    *at =
+    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
+    *encoded_offset =
         lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *size = lmc__block_at(r)[last->first_block + 1 +
-                             (offset + n_bytes - 1 - last->run.start) / last->run.block_size] -
-            *at;
+    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
+                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
+                    *encoded_offset;
     return LMC_OK;
 }
 
@@ -25543,9 +25825,10 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 /* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
  * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
  * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
-                                                               lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *t, lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *t,
+                                                               lmc_quantizer **quantizer,
+                                                               lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -26438,8 +26721,8 @@ static enum lmc_status lmc__collect_files(lmc_salvage *s, const lmc__found_secti
     if (found->number < l->n_streams) return LMC_OK;
     LMC__TRY(lmc__extend_streams(r, found->number));
     if (found->is_intact)
-        status = lmc__list_files(l, r->tables.index.data + (size_t)found->body_at,
-                                 (size_t)found->size, r->features);
+        status =
+            lmc__list_files(l, r->tables.index.data + (size_t)found->body_at, (size_t)found->size);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     return lmc__extend_streams(r, (size_t)found->number + 1);
 }
@@ -27585,11 +27868,11 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
                                                   const lmc_source *source,
                                                   const lmc_reader_options *options)
 {
-    lmc_reader_options defaults;
+    lmc_reader_options o;
     enum lmc_status status;
     lmc_reader *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
@@ -27755,7 +28038,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
-    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size, 0);
+    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)
@@ -28056,7 +28339,7 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
     lmc_quantizer *q = NULL;
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
-    LMC__TRY(lmc_reader_recover_quantizer(&q, r, file_number, tensor, NULL));
+    LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
     if (file && !q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
@@ -28186,11 +28469,11 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
         file.tensors = &tensor;
     }
     memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
+    writer_options.parallel = options->parallel;
+    writer_options.level = options->level;
+    writer_options.progress = options->progress;
+    writer_options.user = options->user;
+    writer_options.alloc_user = options->alloc_user;
     LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
     status = lmc_writer_begin_file(writer, &file, dtype);
     if (status == LMC_OK)
@@ -28206,17 +28489,19 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
                                      size_t size, enum lmc_dtype dtype,
                                      const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     lmc__fixed_sink fixed;
     lmc_sink sink;
     enum lmc_status status;
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     fixed.data = (uint8_t *)dst;
     fixed.size = 0;
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__write_one_file(&sink, size, dtype, src, NULL, options);
+    status = lmc__write_one_file(&sink, size, dtype, src, NULL, &o);
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -28231,11 +28516,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     lmc_source source;
     if (!src && src_size) return LMC_ERR_ARGUMENT;
     memset(&reader_options, 0, sizeof reader_options);
-    if (options) {
-        reader_options.parallel = options->parallel;
-        reader_options.limits = options->limits;
-        reader_options.alloc_user = options->alloc_user;
-    }
+    reader_options.parallel = options->parallel;
+    reader_options.limits = options->limits;
+    reader_options.alloc_user = options->alloc_user;
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -28251,11 +28534,13 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
                                               enum lmc_dtype *dtype,
                                               const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
@@ -28265,18 +28550,39 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
+/* Bytes between two calls of progress: several of the largest blocks for each worker. Blocks of
+ * such a file begin at multiples of their own size, mostly, so few are decoded twice. */
+#define LMC__PROGRESS_STEP ((uint64_t)16 << 20)
+
+/* All of the reader's only file, of size bytes, to dst. */
+static enum lmc_status lmc__read_with_progress(lmc_reader *reader, uint8_t *dst, size_t size,
+                                               const lmc_compress_options *options)
+{
+    const uint64_t step = LMC__PROGRESS_STEP * lmc__count_workers(options->parallel);
+    size_t at, n;
+    if (!options->progress) return lmc_reader_read_file(reader, 0, 0, dst, size);
+    for (at = 0; at < size; at += n) {
+        n = (size_t)lmc__min64(size - at, step);
+        LMC__TRY(lmc_reader_read_file(reader, 0, at, dst + at, n));
+        LMC__TRY(options->progress(options->user, at + n));
+    }
+    return LMC_OK;
+}
+
 LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
     if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
+        status = lmc__read_with_progress(reader, (uint8_t *)dst, size, &o);
         if (status == LMC_OK) *dst_size = size;
     }
     lmc_reader_free(reader);
@@ -28311,6 +28617,7 @@ static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, cons
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype, const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     lmc__buffer name;
     lmc_source source;
     lmc_stream stream;
@@ -28318,16 +28625,17 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     src = fopen(src_path, "rb");
     if (!src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, options ? options->alloc_user : NULL);
+    lmc__init_buffer(&name, o.alloc_user);
     status = lmc_stdio_source(&source, src);
     if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
     if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, options);
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &o);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -28335,6 +28643,23 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     return status;
 }
 #endif
+
+/* What the restorer's callbacks get. */
+typedef struct lmc__part_target {
+    FILE *part;
+    const lmc_compress_options *options;
+} lmc__part_target;
+
+static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
+{
+    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+}
+
+static enum lmc_status lmc__report_part(void *user, uint64_t done)
+{
+    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
+    return options->progress(options->user, done);
+}
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
@@ -28346,28 +28671,31 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
                                             const lmc_compress_options *options)
 {
     lmc_restore_options restore_options;
+    lmc_compress_options o;
+    lmc__part_target target;
     lmc__buffer name;
     lmc_stream stream;
-    FILE *src, *part;
+    FILE *src;
     enum lmc_status status;
     if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     src = fopen(src_path, "rb");
     if (!src) return LMC_ERR_READ;
     memset(&restore_options, 0, sizeof restore_options);
-    if (options) {
-        restore_options.parallel = options->parallel;
-        restore_options.limits = options->limits;
-        restore_options.alloc_user = options->alloc_user;
-    }
-    lmc__init_buffer(&name, restore_options.alloc_user);
-    status = lmc__open_part(&part, &name, dst_path);
+    restore_options.parallel = o.parallel;
+    restore_options.limits = o.limits;
+    restore_options.progress = o.progress ? lmc__report_part : NULL;
+    restore_options.alloc_user = o.alloc_user;
+    lmc__init_buffer(&name, o.alloc_user);
+    status = lmc__open_part(&target.part, &name, dst_path);
     if (status == LMC_OK) {
         stream = lmc_stdio_stream(src);
         restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_stdio;
-        restore_options.user = part;
-        status = lmc_snapshot_restore(&stream, &restore_options, NULL);
-        status = lmc__close_part(part, &name, dst_path, status);
+        restore_options.write = lmc__write_part;
+        restore_options.user = &target;
+        target.options = &o;
+        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
+        status = lmc__close_part(target.part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
     (void)fclose(src);
@@ -28385,6 +28713,35 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
+/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+#define LMC__MAX_SAFETENSORS_HEADER 100000000u
+#define LMC__MAX_TEXTS 1024u
+
+/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
+ * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
+ * and is no second byte. */
+static int lmc__is_utf8(const char *s)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    while (*p) {
+        const uint8_t c = *p++;
+        const uint8_t low = c == 0xE0   ? 0xA0
+                            : c == 0xF0 ? 0x90
+                                        : 0x80,
+                      high = c == 0xED   ? 0x9F
+                             : c == 0xF4 ? 0x8F
+                                         : 0xBF;
+        unsigned more;
+        if (c < 0x80) continue;
+        if (c < 0xC2 || c > 0xF4) return 0;
+        if (*p < low || *p > high) return 0;
+        p++;
+        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
+            if ((*p++ & 0xC0) != 0x80) return 0;
+    }
+    return 1;
+}
+
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 {
     return lmc__append(b, text, strlen(text));
@@ -28399,10 +28756,12 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
     return lmc__append(b, digits + i, sizeof digits - i);
 }
 
-/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. */
+/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
+ * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
+    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append_text(b, "\""));
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
@@ -28473,27 +28832,47 @@ static enum lmc_status lmc__put_member(lmc__buffer *json, const lmc_tensor *tens
     return lmc__append_text(json, "]}");
 }
 
-/* Fills f; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array *arrays, size_t n,
-                                            const char *metadata, uint64_t *file_size)
+/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
-    uint64_t at = 0;
-    const lmc_array **sorted, *spare;
+    size_t i, k;
+    for (i = 0; i < n; i++) {
+        if (!texts[i].key) return LMC_ERR_ARGUMENT;
+        for (k = 0; k < i; k++)
+            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_text(json, i ? "," : "\"__metadata__\":{"));
+        LMC__TRY(lmc__append_json_string(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, ":"));
+        LMC__TRY(lmc__append_json_string(json, texts[i].value));
+    }
+    return n ? lmc__append_text(json, "}") : LMC_OK;
+}
+
+/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
+static enum lmc_status lmc__sort_arrays(lmc__buffer *sorted, const lmc_array *arrays, size_t n)
+{
+    const lmc_array *spare;
     size_t i;
     for (i = 0; i < n; i++) { /* before they are compared */
         uint64_t size;
         spare = &arrays[i];
         LMC__TRY(lmc__get_array_size(spare, &size));
-        LMC__TRY(lmc__append(&f->sorted, &spare, sizeof spare));
+        LMC__TRY(lmc__append(sorted, &spare, sizeof spare));
     }
-    sorted = (const lmc_array **)(void *)f->sorted.data;
-    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_arrays, &spare);
+    lmc__heap_sort(sorted->data, n, sizeof spare, lmc__compare_arrays, &spare);
+    return LMC_OK;
+}
+
+/* Fills f; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, size_t n, const lmc_text *texts,
+                                            size_t n_texts, uint64_t *file_size)
+{
+    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    uint64_t at = 0;
+    size_t i;
     LMC__TRY(lmc__append(&f->json, NULL, 8));
     LMC__TRY(lmc__append_text(&f->json, "{"));
-    if (metadata) {
-        LMC__TRY(lmc__append_text(&f->json, "\"__metadata__\":"));
-        LMC__TRY(lmc__append_text(&f->json, metadata));
-    }
+    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     for (i = 0; i < n; i++) {
         const lmc_array *const a = sorted[i];
         lmc_tensor tensor;
@@ -28506,12 +28885,13 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array 
         LMC__TRY(lmc__get_array_size(a, &tensor.size));
         if (tensor.size > (uint64_t)INT64_MAX / 2 - at) return LMC_ERR_ARGUMENT;
         at += tensor.size;
-        if (i || metadata) LMC__TRY(lmc__append_text(&f->json, ","));
+        if (i || n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
         LMC__TRY(lmc__put_member(&f->json, &tensor));
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
+    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
     lmc__store64(f->json.data, f->json.size - 8);
     for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
     *file_size = f->json.size + at;
@@ -28540,19 +28920,22 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
 }
 
 LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n,
-                                              const char *metadata)
+                                              const lmc_array *arrays, size_t n_arrays,
+                                              const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
     uint64_t file_size;
     enum lmc_status status;
     void *const alloc_user = writer ? writer->options.alloc_user : NULL;
-    if (!writer || !path || (!arrays && n) || n > (1u << 28)) return LMC_ERR_ARGUMENT;
+    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
+        n_texts > LMC__MAX_TEXTS)
+        return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&f.sorted, alloc_user);
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
-    status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
+    status = lmc__sort_arrays(&f.sorted, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, n_arrays, texts, n_texts, &file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n_arrays, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

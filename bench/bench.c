@@ -485,8 +485,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
                 memset(dst, 0xEE, size);
                 start = now();
                 for (i = 0; i < loops; i++)
-                    if (lmc_tensor_decode(dst, 0, size, enc, enc_now, size, &options, ws,
-                                          ws_size) != LMC_OK)
+                    if (lmc_tensor_decode(dst, size, enc, enc_now, &options, ws, ws_size) != LMC_OK)
                         fail("cannot decode ", name);
                 decode_times[tier][level][r] = now() - start;
                 if (memcmp(dst, src, size) != 0) fail("did not come back: ", name);
@@ -626,7 +625,7 @@ static void measure_sparse(size_t size)
                             options.prediction = way ? dst : old;
                             lmc_tier_limit((enum lmc_tier)tier);
                             start = now();
-                            if (lmc_tensor_decode(dst, 0, size, enc, enc_size, size, &options, ws,
+                            if (lmc_tensor_decode(dst, size, enc, enc_size, &options, ws,
                                                   ws_size) != LMC_OK)
                                 fail("cannot decode ", name);
                             times[way][tier][r] = now() - start;
@@ -869,8 +868,7 @@ static void measure_threads(size_t size)
                 times[n][1][r] = now() - start;
                 memset(dst, 0xEE, size);
                 start = now();
-                if (lmc_tensor_decode(dst, 0, size, enc, enc_size, size, &options, ws, ws_size) !=
-                    LMC_OK)
+                if (lmc_tensor_decode(dst, size, enc, enc_size, &options, ws, ws_size) != LMC_OK)
                     fail("cannot decode ", sets[i].name);
                 times[n][2][r] = now() - start;
                 if (memcmp(dst, src, size) != 0) fail("did not come back: ", sets[i].name);

@@ -94,20 +94,20 @@ class Limits(ctypes.Structure):
 
 
 class RestoreOptions(ctypes.Structure):
-    _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("user", ctypes.c_void_p),
-                ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
-                ("read_back", READ), ("in_place", ctypes.c_int), ("n_done", ctypes.c_uint64), ("check_hashes", ctypes.c_int),
-                ("progress", ctypes.c_void_p)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("limits", Limits), ("base", ctypes.POINTER(Base)),
+                ("done_size", ctypes.c_uint64), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
+                ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("read_back", READ),
+                ("metadata", ctypes.c_void_p), ("progress", ctypes.c_void_p), ("user", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
 
 class ReaderOptions(ctypes.Structure):
-    _fields_ = [("parallel", ctypes.c_void_p), ("limits", Limits), ("alloc_user", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
-                ("lender", ctypes.c_void_p)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("limits", Limits), ("base", ctypes.POINTER(Base)),
+                ("check_identities", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
 
 class BlockInfo(ctypes.Structure):
     _fields_ = [("n", ctypes.c_uint32), ("width", ctypes.c_uint), ("size", ctypes.c_size_t), ("encoded_size", ctypes.c_size_t),
-                ("crc", ctypes.c_uint32), ("stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32)]
+                ("crc", ctypes.c_uint32), ("is_stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32)]
 
 
 class Position(ctypes.Structure):
@@ -212,20 +212,20 @@ class LMC:
         buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
         memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
         stream = self.c.lmc_memory_stream(ctypes.byref(memory))
-        options = RestoreOptions()
+        options = RestoreOptions(struct_size=ctypes.sizeof(RestoreOptions))
         options.write, options.read_back = WRITE(write), READ(read_back)
         if base is None and packed.base is not None:
             base = self.base_of(packed.base)
         if base is not None:
             options.base = ctypes.pointer(base)
-        status = self.c.lmc_snapshot_restore(ctypes.byref(stream), ctypes.byref(options), None)
+        status = self.c.lmc_snapshot_restore(ctypes.byref(stream), None, ctypes.byref(options))
         return status, bytes(got), wrong
 
     def read(self, packed, data, base):
         """Status and bytes of the reader; None where there are other files than there were."""
         buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
         memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
-        source, reader, options = self.c.lmc_memory_source(ctypes.byref(memory)), ctypes.c_void_p(), ReaderOptions()
+        source, reader, options = self.c.lmc_memory_source(ctypes.byref(memory)), ctypes.c_void_p(), ReaderOptions(ctypes.sizeof(ReaderOptions))
         if base is None and packed.base is not None:
             base = self.base_of(packed.base)
         if base is not None:

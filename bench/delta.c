@@ -237,8 +237,8 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
     memset(buffers.dst, 0xEE, pair->size);
     start = cpu_time();
     if (way == N_WAYS) xor_zstd_decode(buffers.dst, buffers.enc, pair->old, pair->size, width);
-    else if (lmc_tensor_decode(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
-                               buffers.ws, buffers.ws_size) != LMC_OK)
+    else if (lmc_tensor_decode(buffers.dst, pair->size, buffers.enc, size, &options, buffers.ws,
+                               buffers.ws_size) != LMC_OK)
         fail("cannot decode ", pair->name);
     seconds[DECODE] = cpu_time() - start;
     if (memcmp(buffers.dst, pair->now, pair->size) != 0) fail("did not come back: ", pair->name);
@@ -247,8 +247,8 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
     memcpy(buffers.dst, pair->old, pair->size);
     options.prediction = buffers.dst;
     start = cpu_time();
-    if (lmc_tensor_decode(buffers.dst, 0, pair->size, buffers.enc, size, pair->size, &options,
-                          buffers.ws, buffers.ws_size) != LMC_OK)
+    if (lmc_tensor_decode(buffers.dst, pair->size, buffers.enc, size, &options, buffers.ws,
+                          buffers.ws_size) != LMC_OK)
         fail("cannot apply ", pair->name);
     seconds[APPLY] = cpu_time() - start;
     if (memcmp(buffers.dst, pair->now, pair->size) != 0)

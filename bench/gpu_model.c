@@ -366,13 +366,13 @@ static int decode_block(const uint8_t *block, const lmc_block_info *info, uint8_
     double chain = 1, masks = total.masks;
     uint8_t *plane[2];
     size_t i;
-    if (info->width != 2 || info->has_prediction || (block[1] >> 3) != (info->stored ? 0 : 4))
+    if (info->width != 2 || info->has_prediction || (block[1] >> 3) != (info->is_stored ? 0 : 4))
         return 0;
     arena_used = 0;
     total.blocks++;
     total.elements += (double)n;
     total.bytes += (double)info->encoded_size;
-    if (info->stored) {
+    if (info->is_stored) {
         total.stored++;
         memcpy(out, in, 2 * n);
         return 1;

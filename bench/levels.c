@@ -70,8 +70,7 @@ static void measure(const char *name, const uint8_t *src, const uint8_t *base, s
             encode[point][r] = copy / (cpu_time() - start);
             if (rep < 0) memset(dst, 0xEE, size);
             start = cpu_time();
-            if (lmc_tensor_decode(dst, 0, size, enc, enc_size[point], size, &options, ws,
-                                  ws_size) != LMC_OK)
+            if (lmc_tensor_decode(dst, size, enc, enc_size[point], &options, ws, ws_size) != LMC_OK)
                 fail("cannot decode ", name);
             decode[point][r] = copy / (cpu_time() - start);
             if (rep < 0 && memcmp(dst, src, size) != 0) fail("did not come back: ", name);

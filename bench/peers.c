@@ -256,7 +256,7 @@ int peer_decode(unsigned i, uint8_t *dst, size_t size, const uint8_t *src, size_
     prepare();
     if (peer->tier >= 0) {
         lmc_tier_limit((enum lmc_tier)peer->tier);
-        return lmc_tensor_decode(dst, 0, size, src, coded, size, &options, ws, ws_size) == LMC_OK;
+        return lmc_tensor_decode(dst, size, src, coded, &options, ws, ws_size) == LMC_OK;
     }
     if (peer->encode != NULL)
         return decode_planes(peer, dst, size, src, lmc_dtype_width(options.dtype),

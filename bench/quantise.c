@@ -91,12 +91,12 @@ static void measure(unsigned bits, double bound)
             options.quantizer = NULL;
             options.log2_block = 18;
             start = cpu_seconds();
-            check(lmc_tensor_decode(restored[w], 0, size, coded[w], coded_size[w], size, &options,
-                                    ws, ws_size));
+            check(lmc_tensor_decode(restored[w], size, coded[w], coded_size[w], &options, ws,
+                                    ws_size));
             restores[w][rep] = cpu_seconds() - start;
             if (rep) continue;
             memcpy(copy, moments[w], size);
-            check(lmc_quantizer_apply(fitted[w], copy, 0, size, w ? restored[0] : NULL));
+            check(lmc_quantizer_apply(fitted[w], 0, copy, size, w ? restored[0] : NULL));
             if (memcmp(copy, restored[w], size) != 0) fail("decoded wrong", "");
         }
     }

@@ -48,11 +48,11 @@ int main(void)
 
     /* swap in: all of the last entry, then 1,000 of its elements from the middle, which decodes one
      * block only */
-    enum lmc_status status = lmc_tensor_decode(again, 0, size, cache[7].packed,
-                                               cache[7].packed_size, size, &options, ws, ws_size);
+    enum lmc_status status = lmc_tensor_decode(again, size, cache[7].packed, cache[7].packed_size,
+                                               &options, ws, ws_size);
     if (status == LMC_OK && memcmp(plain, again, size) == 0)
-        status = lmc_tensor_decode(again, 70000, 2000, cache[7].packed, cache[7].packed_size, size,
-                                   &options, ws, ws_size);
+        status = lmc_tensor_decode_range(again, 2000, cache[7].packed, cache[7].packed_size, 70000,
+                                         size, &options, ws, ws_size);
     printf("%s\n", status == LMC_OK && memcmp((char *)plain + 70000, again, 2000) == 0
                        ? "restored"
                        : lmc_status_text(status));

@@ -392,7 +392,7 @@ static enum lmc_status decode(library lib, const unsigned *values, const void *s
     if (total > SIZE_MAX) return LMC_ERR_SIZE;
     *dst_cap = *dst_size = (size_t)total;
     *dst = allocate(lib, *dst_cap);
-    return *dst ? lmc_tensor_decode(*dst, 0, *dst_cap, src, size, total, &options, NULL, 0)
+    return *dst ? lmc_tensor_decode_range(*dst, *dst_cap, src, size, 0, total, &options, NULL, 0)
                 : LMC_ERR_MEMORY;
 }
 

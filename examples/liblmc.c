@@ -69,7 +69,7 @@ int liblmc_decode(void *dst, const void *base, size_t size, const void *src, siz
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size ? ws_size : 1);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc_tensor_decode(dst, 0, size, src, src_size, size, &options, ws, ws_size);
+    status = lmc_tensor_decode(dst, size, src, src_size, &options, ws, ws_size);
     free(ws);
     return (int)status;
 }

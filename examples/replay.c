@@ -182,7 +182,7 @@ static void unpack(unsigned char *array, size_t size, struct packed packed,
     const size_t ws_size = lmc_tensor_workspace_size(&options);
     unsigned char *ws = allocate(ws_size);
     const enum lmc_status status =
-        lmc_tensor_decode(array, 0, size, packed.data, packed.size, size, &options, ws, ws_size);
+        lmc_tensor_decode(array, size, packed.data, packed.size, &options, ws, ws_size);
     if (status != LMC_OK) fail("cannot decode: ", lmc_status_text(status));
     free(ws);
 }

@@ -15,31 +15,27 @@ static void check_arguments(const uint8_t *block, size_t size)
     memset(&parallel, 0, sizeof parallel);
     FUZZ_CHECK(lmc_block_parse(NULL, 24, position, &info) == LMC_ERR_ARGUMENT &&
                lmc_block_parse(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_block_decode(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) ==
+    FUZZ_CHECK(fuzz_block_decode(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) ==
                    LMC_ERR_ARGUMENT &&
-               lmc_block_decode(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
+               fuzz_block_decode(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
                    LMC_ERR_ARGUMENT &&
-               lmc_block_decode(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) ==
+               fuzz_block_decode(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) ==
                    LMC_ERR_ARGUMENT &&
-               lmc_block_decode(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
+               fuzz_block_decode(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
                    LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, NULL, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_tensor_decode(NULL, 0, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode(byte, 1, block, size, NULL, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode(NULL, 1, block, size, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode(byte, 1, NULL, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode_range(byte, 1, block, size, 2, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, NULL, 1, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_tensor_decode(byte, 2, 1, block, size, 1, &options, byte, 64) ==
+    FUZZ_CHECK(lmc_tensor_decode_range(byte, 2, block, size, 0, 1, &options, byte, 64) ==
                LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 2, block, size, 1, &options, byte, 64) ==
-               LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, &options, byte, 64) ==
-               LMC_ERR_WORKSPACE);
+    FUZZ_CHECK(lmc_tensor_decode(byte, 1, block, size, &options, byte, 64) == LMC_ERR_WORKSPACE);
     options.log2_block = 13;
-    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, &options, byte, 64) ==
-               LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode(byte, 1, block, size, &options, byte, 64) == LMC_ERR_ARGUMENT);
     options.log2_block = 14;
     options.parallel = &parallel;
-    FUZZ_CHECK(lmc_tensor_decode(byte, 0, 1, block, size, 1, &options, byte, 64) ==
-               LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_tensor_decode(byte, 1, block, size, &options, byte, 64) == LMC_ERR_ARGUMENT);
 }
 
 #define MOST_INPUT ((size_t)1 << 20)
@@ -82,7 +78,7 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
                 fuzz_put32(blocks + at + 16, lmc_crc32c(0, base_guard.data + total, info.size));
             fuzz_seal_block(blocks + at, position);
             ws_size = lmc_block_workspace_size(info.n);
-            if (lmc_block_decode(
+            if (fuzz_block_decode(
                     output_guard.data, info.size, &part, blocks + at, info.encoded_size,
                     has_base && info.has_prediction ? base_guard.data + total : NULL,
                     has_base && info.has_prediction ? info.size : 0, position,
@@ -114,12 +110,13 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
     ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
     FUZZ_CHECK(ws);
     output = fuzz_place(&output_guard, total, at_start);
-    whole = lmc_tensor_decode(output, 0, total, blocks, size, total, &options, ws, ws_size);
+    whole = lmc_tensor_decode(output, total, blocks, size, &options, ws, ws_size);
     start = seed * 31 % total;
     part = seed * 17 % (total - start) + 1;
     {
         uint8_t *const place = fuzz_place(&part_guard, part, at_start);
-        some = lmc_tensor_decode(place, start, part, blocks, size, total, &options, ws, ws_size);
+        some =
+            lmc_tensor_decode_range(place, part, blocks, size, start, total, &options, ws, ws_size);
         /* options are of smaller blocks than these, of which none may be kept in part */
         if (whole == LMC_OK && some != LMC_ERR_WORKSPACE)
             FUZZ_CHECK(some == LMC_OK && memcmp(place, output + start, part) == 0);
@@ -201,8 +198,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ws_less == 1) ws_size--;
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
 
-    status = lmc_block_decode(output, cap, &written, block, in.size, base, has_base ? base_size : 0,
-                              position, ws, ws_size);
+    status = fuzz_block_decode(output, cap, &written, block, in.size, base,
+                               has_base ? base_size : 0, position, ws, ws_size);
     if (peek != LMC_OK) FUZZ_CHECK(status == peek);
     if (cap_less == 1 && peek == LMC_OK) FUZZ_CHECK(status != LMC_OK);
     if (status == LMC_OK) {
@@ -224,8 +221,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (carries_base) memcpy(base, in.data + in.size, base_size);
             else fuzz_fill(base, base_size, seed);
         }
-        FUZZ_CHECK(lmc_block_decode(again, info.size, &written, block, in.size, base,
-                                    has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
+        FUZZ_CHECK(fuzz_block_decode(again, info.size, &written, block, in.size, base,
+                                     has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == info.size && memcmp(again, output, written) == 0);
         if (streaming) {
             uint8_t *const place = fuzz_place(&again_guard, info.size + streaming, 0);
@@ -245,8 +242,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             options.prediction_size = info.has_prediction ? base_size : 0;
             ws_size = lmc_tensor_workspace_size(&options);
             ws = fuzz_place(&workspace_guard, ws_size, at_start);
-            FUZZ_CHECK(lmc_tensor_decode(again, start, part, block, in.size, info.size, &options,
-                                         ws, ws_size) == LMC_OK);
+            FUZZ_CHECK(lmc_tensor_decode_range(again, part, block, in.size, start, info.size,
+                                               &options, ws, ws_size) == LMC_OK);
             FUZZ_CHECK(memcmp(again, output + start, part) == 0);
         }
     }

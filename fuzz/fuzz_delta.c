@@ -46,13 +46,13 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     options.limits.max_total_size = IO_USUAL_SIZE;
     stream.read = io_read;
     stream.user = &file;
-    status = lmc_snapshot_restore(&stream, &options, NULL);
+    status = lmc_snapshot_restore(&stream, NULL, &options);
     if (target.failed) { /* a crash: go on from there */
         FUZZ_CHECK(status == LMC_ERR_WRITE);
         file = io_open(delta, delta_size, io->piece, 0);
-        target.skip = (size_t)(options.n_done = target.n_written);
+        target.skip = (size_t)(options.done_size = target.n_written);
         target.in_file = 0;
-        status = lmc_snapshot_restore(&stream, &options, NULL);
+        status = lmc_snapshot_restore(&stream, NULL, &options);
     }
     if (restored)
         FUZZ_CHECK(status == LMC_OK

@@ -195,9 +195,9 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
     /* in order: a second moment stands before the first that needs it */
     for (i = 0; i < f->file.n_tensors; i++)
         if (f->made[i].quantizer)
-            FUZZ_CHECK(lmc_quantizer_apply(f->made[i].quantizer, f->expected + f->tensors[i].offset,
-                                           0, (size_t)f->tensors[i].size,
-                                           f->made[i].second) == LMC_OK);
+            FUZZ_CHECK(
+                lmc_quantizer_apply(f->made[i].quantizer, 0, f->expected + f->tensors[i].offset,
+                                    (size_t)f->tensors[i].size, f->made[i].second) == LMC_OK);
     s->n_bytes += f->size;
     s->n_files++;
 }

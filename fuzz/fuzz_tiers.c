@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             fuzz_set_tier(i);
             if (info.has_prediction && !in_place)
                 fuzz_copy(&quantised_guard[i], output, base_size, !at_start);
-            status[i] = lmc_block_decode(
+            status[i] = fuzz_block_decode(
                 output, info.size, &made[i], input, block_size,
                 info.has_prediction
                     ? in_place ? output : fuzz_place(&quantised_guard[i], base_size, !at_start)
@@ -167,8 +167,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(made[i] == made[0] &&
                        memcmp(fuzz_place(&code_guard[i], cap, at_start),
                               fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-            FUZZ_CHECK(lmc_tensor_decode(fuzz_place(&output_guard[i], size, at_start), 0, size,
-                                         fuzz_place(&code_guard[i], cap, at_start), made[i], size,
+            FUZZ_CHECK(lmc_tensor_decode(fuzz_place(&output_guard[i], size, at_start), size,
+                                         fuzz_place(&code_guard[i], cap, at_start), made[i],
                                          &tensor, ws, ws_size) == LMC_OK);
             FUZZ_CHECK(memcmp(fuzz_place(&output_guard[i], size, at_start),
                               fuzz_place(&output_guard[0], size, at_start), size) == 0);
@@ -177,11 +177,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             q = (uint8_t *)fuzz_realloc(NULL, 0, size);
             FUZZ_CHECK(q && n != 0);
             memcpy(q, input, size);
-            FUZZ_CHECK(lmc_quantizer_apply(quantizer, q, 0, size,
+            FUZZ_CHECK(lmc_quantizer_apply(quantizer, 0, q, size,
                                            options.second_elements.read_at ? base : NULL) ==
                        LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
-            FUZZ_CHECK(lmc_quantizer_apply(quantizer, q, 0, size,
+            FUZZ_CHECK(lmc_quantizer_apply(quantizer, 0, q, size,
                                            options.second_elements.read_at ? base : NULL) ==
                        LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
@@ -203,12 +203,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t *const output = fuzz_place(&output_guard[i], size, at_start);
         size_t decoded;
         fuzz_set_tier(i);
-        status[i] = lmc_block_encode(code, cap, &made[i], input, size, base, dtype, level, position,
-                                     ws, ws_size);
+        status[i] = fuzz_block_encode(code, cap, &made[i], input, size, base, dtype, level,
+                                      position, ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && made[i] == made[0] &&
                    memcmp(code, fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-        status[i] = lmc_block_decode(output, size, &decoded, code, made[i], code[2] ? base : NULL,
-                                     code[2] ? size : 0, position, ws, ws_size);
+        status[i] = fuzz_block_decode(output, size, &decoded, code, made[i], code[2] ? base : NULL,
+                                      code[2] ? size : 0, position, ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && decoded == size && memcmp(output, input, size) == 0);
     }
     FUZZ_END();

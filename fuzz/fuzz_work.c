@@ -158,7 +158,7 @@ static void try_restore(trial *t, int by_reader)
     t->delta.at = 0;
     stream.read = read_next;
     stream.user = &t->delta;
-    (void)!lmc_snapshot_restore(&stream, &options, NULL);
+    (void)!lmc_snapshot_restore(&stream, NULL, &options);
     /* what is being read of a base may have been asked for, and not have come out */
     check_work(by_reader ? RESTORE_BY_READER : RESTORE, t->in, 2 * out.size + ((size_t)8 << 20),
                t->n_links);

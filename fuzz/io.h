@@ -249,14 +249,14 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
                 lmc_quantizer *quantizer = NULL;
                 lmc_quantizer_info info;
                 lmc_twin twin;
-                enum lmc_status got = lmc_reader_recover_quantizer(&quantizer, reader, i, t,
+                enum lmc_status got = lmc_reader_recover_quantizer(reader, i, t, &quantizer,
                                                                    io->seed & 1 ? &twin : NULL);
                 FUZZ_CHECK((got == LMC_OK) == (quantizer != NULL));
                 if (got == LMC_OK) {
                     FUZZ_CHECK(lmc_quantizer_get_info(quantizer, &info) == LMC_OK && info.reason &&
                                info.loss.generation == t->loss.generation);
                     if (!info.is_lossless && t->size <= IO_USUAL_SIZE)
-                        if (lmc_quantizer_apply(quantizer, part, 0, (size_t)t->size,
+                        if (lmc_quantizer_apply(quantizer, 0, part, (size_t)t->size,
                                                 io->seed & 2 ? all : NULL) == LMC_ERR_CORRUPT)
                             abort(); /* any other */
                     lmc_quantizer_free(quantizer);
@@ -322,7 +322,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     stream.user = &file;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_at;
-    restored_as = lmc_snapshot_restore(&stream, &restore, identity);
+    restored_as = lmc_snapshot_restore(&stream, identity, &restore);
     if (fail_at >= 0 && fuzz_memory.calls > fail_at) FUZZ_CHECK(restored_as == LMC_ERR_MEMORY);
     else FUZZ_CHECK(restored_as != LMC_ERR_MEMORY);
     if (file.failed) FUZZ_CHECK(restored_as != LMC_OK);
@@ -393,14 +393,14 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
         parallel.user = NULL;
         parallel.n_workers = i == 0 ? 1 : i == 1 ? 0 : 1025;
         restore.parallel = options.parallel = &parallel;
-        FUZZ_CHECK(lmc_snapshot_restore(&stream, &restore, NULL) == LMC_ERR_ARGUMENT &&
+        FUZZ_CHECK(lmc_snapshot_restore(&stream, NULL, &restore) == LMC_ERR_ARGUMENT &&
                    lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     }
     restore.parallel = options.parallel = NULL;
-    restore.n_done = 1;
-    FUZZ_CHECK(lmc_snapshot_restore(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
+    restore.done_size = 1;
+    FUZZ_CHECK(lmc_snapshot_restore(&stream, NULL, &restore) == LMC_ERR_ARGUMENT);
     restore.in_place = 1;
-    FUZZ_CHECK(lmc_snapshot_restore(&stream, &restore, NULL) == LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(lmc_snapshot_restore(&stream, NULL, &restore) == LMC_ERR_ARGUMENT);
     options.base = &base;
     FUZZ_CHECK(lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     base.get_file = lmc_reader_base(NULL).get_file;
@@ -434,18 +434,18 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                    lmc_reader_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
                    lmc_reader_read_tensor(reader, 0, &tensor, 0, &byte, 1) == LMC_ERR_ARGUMENT);
         FUZZ_CHECK(
-            lmc_reader_recover_quantizer(NULL, reader, 0, &tensor, NULL) == LMC_ERR_ARGUMENT &&
-            lmc_reader_recover_quantizer(&quantizer, NULL, 0, &tensor, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_reader_recover_quantizer(&quantizer, reader, n_files, &tensor, NULL) ==
+            lmc_reader_recover_quantizer(reader, 0, &tensor, NULL, NULL) == LMC_ERR_ARGUMENT &&
+            lmc_reader_recover_quantizer(NULL, 0, &tensor, &quantizer, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_reader_recover_quantizer(reader, n_files, &tensor, &quantizer, NULL) ==
                        LMC_ERR_ARGUMENT &&
-                   lmc_reader_recover_quantizer(&quantizer, reader, 0, NULL, NULL) ==
+                   lmc_reader_recover_quantizer(reader, 0, NULL, &quantizer, NULL) ==
                        LMC_ERR_ARGUMENT);
         tensor.offset = UINT64_MAX;
-        FUZZ_CHECK(lmc_reader_recover_quantizer(&quantizer, reader, 0, &tensor, NULL) ==
+        FUZZ_CHECK(lmc_reader_recover_quantizer(reader, 0, &tensor, &quantizer, NULL) ==
                    LMC_ERR_ARGUMENT);
         tensor.offset = 0;
         tensor.size = UINT64_MAX;
-        FUZZ_CHECK(lmc_reader_recover_quantizer(&quantizer, reader, 0, &tensor, NULL) ==
+        FUZZ_CHECK(lmc_reader_recover_quantizer(reader, 0, &tensor, &quantizer, NULL) ==
                    LMC_ERR_ARGUMENT);
         FUZZ_CHECK(lmc_reader_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT &&
                    lmc_reader_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&

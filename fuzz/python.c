@@ -252,7 +252,7 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     options.write = write_bytes;
     options.end_file = end_file;
     options.read_back = read_back;
-    status = (int)lmc_snapshot_restore(&stream, &options, identity);
+    status = (int)lmc_snapshot_restore(&stream, identity, &options);
     if (status == LMC_OK) {
         source = lmc_memory_source(&in);
         status = lmc_reader_open(&reader, &source, &reader_options) == LMC_OK
@@ -273,14 +273,15 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
 int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
                       const void *prediction)
 {
-    const lmc_position position = {0, 0};
     const size_t ws_size = lmc_block_workspace_size(LMC_MAX_BLOCK_ELEMENTS);
     static void *ws;
+    lmc_block_options options = LMC_DEFAULTS;
     size_t got;
     if (!ws) ws = malloc(ws_size);
     if (!ws) abort();
-    return (int)lmc_block_decode(dst, size, &got, block, block_size, prediction,
-                                 prediction ? size : 0, position, ws, ws_size);
+    options.prediction = prediction;
+    options.prediction_size = prediction ? size : 0;
+    return (int)lmc_block_decode(dst, size, &got, block, block_size, &options, ws, ws_size);
 }
 
 uint64_t flat_crc64(uint64_t crc, const void *data, size_t size)

@@ -10,7 +10,10 @@ typedef struct repairer {
     const lmc__kernels *k;
     lmc__listing listing;
     lmc__index_builder index;
-    lmc__buffer segments, items, hashes;
+    lmc__buffer segments, items;
+    /* the section of hashes, and where its entry is in the index; or NULL */
+    uint8_t *hash_head;
+    size_t hash_entry;
     lmc__origin origin;
     lmc__digester digester; /* of the file at hand, number `file` */
     lmc__hasher hasher;
@@ -167,9 +170,8 @@ static enum lmc_status repair_files(repairer *r, uint64_t at, const uint8_t *hea
     const lmc__stream *stream;
     LMC__TRY(end_stream(r));
     LMC__CHECK(r->listing.n_streams < MOST_STREAMS, LMC_ERR_LIMIT);
-    LMC__TRY(lmc__list_files(&r->listing, body, size, LMC__KNOWN_FEATURES));
+    LMC__TRY(lmc__list_files(&r->listing, body, size));
     stream = lmc__stream_at(&r->listing, r->listing.n_streams - 1);
-    if (stream->n_files > 1) r->used |= LMC__FEATURE_GROUPED;
     LMC__TRY(lmc__index_section(&r->index, at, head, body, size));
     LMC__TRY(lmc__index_files(&r->index, &r->listing, stream));
     r->starts[r->listing.n_streams - 1] = r->n_restored;
@@ -208,16 +210,14 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
 static enum lmc_status repair_ancillary(repairer *r, uint64_t at, uint8_t *head, uint64_t size)
 {
     uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
+    const lmc__buffer *const hashes = &r->hasher.hashes;
     if (memcmp(head, "hash", 4) == 0 && lmc__is_hash_body(body, size)) {
         LMC__TRY(end_stream(r));
-        LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-        if (r->hasher.hashes.size == LMC__HASH_SIZE * (r->items.size / sizeof(lmc__item)) &&
-            size == LMC__HASH_BODY_SIZE + r->hasher.hashes.size) {
-            uint8_t identity[LMC_IDENTITY_SIZE];
-            lmc__number_items(&r->items);
-            lmc__snapshot_identity(&r->items, identity); /* sorts them */
-            LMC__TRY(lmc__append_hashes(&r->hashes, &r->items, &r->hasher));
-            memcpy(body, r->hashes.data, (size_t)size);
+        if (hashes->size == LMC__HASH_SIZE * lmc__count_hashes(&r->listing) &&
+            size == LMC__HASH_BODY_SIZE + hashes->size) {
+            memcpy(body + LMC__HASH_BODY_SIZE, hashes->data, hashes->size);
+            r->hash_head = head;
+            r->hash_entry = r->index.entries.size;
         }
     }
     seal_section(head, r->n_ancillary++, size, r->k);
@@ -250,6 +250,26 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
     return r->listing.n_streams && end_stream(r) == LMC_OK ? at : 0;
 }
 
+/* That of the snapshot, whose n metadata entries are [p, end) or more; the section is sealed again.
+ */
+static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const uint8_t *end,
+                                            uint32_t n)
+{
+    uint8_t *const head = r->hash_head;
+    lmc__cursor c;
+    lmc__sha256 sha;
+    if (!head) return LMC_OK;
+    c.p = p;
+    c.end = end;
+    LMC__TRY(lmc__check_metadata(&c, n));
+    LMC__TRY(lmc__state_files(&sha, &r->listing, r->hasher.hashes.data, &r->items));
+    lmc__state_all_metadata(&sha, p, n);
+    lmc__sha256_finish(&sha, head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE);
+    seal_section(head, lmc__load32(head + 4), lmc__load64(head + 8), r->k);
+    memcpy(r->index.entries.data + r->hash_entry + 8, head, LMC__SECTION_HEADER_SIZE);
+    return LMC_OK;
+}
+
 /* Index and trailer at `at`, where an index was that may be right as to metadata. Returns the size
  * of the file. */
 static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, size_t cap)
@@ -270,6 +290,7 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     body_size = n_known + more;
     if (cap < at || cap - at < LMC__SECTION_HEADER_SIZE + body_size + LMC__TRAILER_SIZE)
         return size;
+    (void)repair_snapshot_hash(r, body + n_known, body + n_known + more, index_head.n_metadata);
     if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
     lmc__snapshot_identity(&r->items, index_head.identity);
     memcpy(index_head.header, file, LMC__HEADER_SIZE);
@@ -307,7 +328,6 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     lmc__free_buffer(&r.index.entries);
     lmc__free_buffer(&r.segments);
     lmc__free_buffer(&r.items);
-    lmc__free_buffer(&r.hashes);
     lmc__free_buffer(&r.hasher.hashes);
     lmc__free_listing(&r.listing);
     lmc__free_origin(&r.origin);
@@ -321,7 +341,7 @@ static uint64_t repair_facts(lmc__listing *l, const uint8_t *body, size_t size,
 {
     uint64_t at = 0;
     size_t i = l->n_files;
-    if (lmc__list_files(l, body, size, LMC__KNOWN_FEATURES) != LMC_OK) return 0;
+    if (lmc__list_files(l, body, size) != LMC_OK) return 0;
     for (; i < l->n_files; i++) {
         lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t head_size = lmc__facts_head_size(file),

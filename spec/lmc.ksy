@@ -436,16 +436,16 @@ enums:
   dtype:
     0: string
     1: bool
-    2: u8
-    3: i8
-    4: f8_e5m2
-    5: f8_e4m3
-    6: f8_e8m0
-    7: f8_e4m3fnuz
-    8: f8_e5m2fnuz
-    9: f4
-    10: f6_e2m3
-    11: f6_e3m2
+    2: f4
+    3: f6_e2m3
+    4: f6_e3m2
+    5: u8
+    6: i8
+    7: f8_e5m2
+    8: f8_e4m3
+    9: f8_e8m0
+    10: f8_e4m3fnuz
+    11: f8_e5m2fnuz
     12: i16
     13: u16
     14: f16

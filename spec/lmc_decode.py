@@ -6,13 +6,14 @@ Usage: lmc_decode.py [OPTION]... FILE.lmc OUT      restore; OUT is a file if the
 FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
 --base BASE   for a delta: an LMC file, a safetensors file, any other file, or a directory of files. Of several the one with the right
               identity is taken, and again for a base that is a delta itself. It is held in memory.
---level N     be a decoder of conformance level N (0 .. 5, default 5): refuse what is above it
+--level N     be a decoder of conformance level N (0 .. 4, default 4): refuse what is above it
 --limit N     restore at most N bytes in all (LIMIT): a small file can restore to a huge one
 --hashes      check the SHA-256 hashes, too, if the file has them (section "hash")
 
 Exit codes: 0 ok, 1 VERSION, UNSUPPORTED, LIMIT or an I/O error, 2 usage, 3 bad data, 4 BASE_MISSING or BASE_WRONG. After an error nothing
 is left at OUT. As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). SPDX-License-Identifier: MIT
 """
+import filecmp
 import functools
 import hashlib
 import io
@@ -88,7 +89,7 @@ class Cursor:
         self.data, self.at, self.what = data, 0, what
 
     def take(self, size):
-        require(size <= len(self.data) - self.at, "%s ends early" % self.what)
+        require(size <= len(self.data) - self.at, "%s ends early (R2.1-6, R2.1-7)" % self.what)
         self.at += size
         return self.data[self.at - size:self.at]
 
@@ -107,17 +108,17 @@ class Cursor:
             shift += 7
             if byte < 128:
                 break
-            require(shift < 70, "varint of more than 10 bytes")
-        require(value < 1 << 64 and (byte > 0 or shift == 7), "varint of 2^64 or more, or not in its shortest form")
+            require(shift < 70, "varint of more than 10 bytes (R2.1-1)")
+        require(value < 1 << 64 and (byte > 0 or shift == 7), "varint of 2^64 or more, or not in its shortest form (R2.1-1)")
         return value
 
     def string(self, size):
         text = self.take(size)
-        require(b"\0" not in text, "zero byte in a string")
+        require(b"\0" not in text, "zero byte in a string (R2.1-3)")
         return text
 
     def finish(self):
-        require(self.at == len(self.data), "%s is longer than its content" % self.what)
+        require(self.at == len(self.data), "%s is longer than its content (R5-10, R7-15)" % self.what)
 
 
 def unzigzag(number):
@@ -145,13 +146,13 @@ class Input:
 
     def read(self, size):
         data = self.read_up_to(size)
-        require(len(data) == size, "the input ends at byte %d" % self.at, "TRUNCATED")
+        require(len(data) == size, "the input ends at byte %d (R2.1-5)" % self.at, "TRUNCATED")
         return data
 
 
 # ---- 3. Layout ----
 
-ALL_LEVELS = 5                                 # conformance levels: 0 Direct, 1 Max, 2 Delta, 3 Own, 4 Quantised, 5 All
+ALL_LEVELS = 4                                 # conformance levels: 0 Direct, 1 Joint, 2 Delta, 3 Own, 4 Quantised
 
 
 class Snapshot:
@@ -200,16 +201,16 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, le
                 begin_stream(snapshot, what, deliver)
             elif kind == b"RUN ":
                 what = read_run(source, Cursor(body, "RUN body"), snapshot, deliver)
-            require(snapshot.files, "the first section is no FILE")
+            require(snapshot.files, "the first section is no FILE (R6.1-1)")
             if hashes and kind == b"hash" and body[:8] == SHA256_HASHES:
-                require(hash_section is None, "two sections hash of SHA-256")
+                require(hash_section is None, "two sections hash of SHA-256 (R9.5-4)")
                 hash_section = body
             snapshot.entries.append((offset, section + (body if what is not None else b""), what))
-        require(snapshot.files, "no FILE section")
+        require(snapshot.files, "no FILE section (R6.1-1)")
         check_index(Cursor(body, "index"), header, snapshot)
         index_end = source.at
         check_trailer(source.read(TRAILER_SIZE), offset, index_end)
-        require(not source.read_up_to(1), "bytes after the trailer")
+        require(not source.read_up_to(1), "bytes after the trailer (R10.3-6)")
         if hashes and hash_section is not None:
             check_hashes(hash_section, snapshot)
     except MemoryError:
@@ -223,24 +224,25 @@ MAGIC = bytes.fromhex("834C4D430D0A1A0A")
 DRAFT_MAGIC = bytes.fromhex("8C4C4D430D0A1A0A")
 FORMAT_MAJOR = 1
 HEADER_SIZE = 80
-JOINT_BIT, BASE_BIT, OWN_BIT, QUANTISED_BIT, GROUPED_BIT = range(5)             # of Incompatible; level N knows the first N
+JOINT_BIT, BASE_BIT, OWN_BIT, QUANTISED_BIT = range(4)                          # of Incompatible; level N knows the first N
 
 
 def read_file_header(source, snapshot):
     magic = source.read_up_to(8)
-    require(magic != DRAFT_MAGIC, "a draft of the format (0.x)", "VERSION")
-    require(magic == MAGIC, "no LMC file", "NOT_LMC")
+    require(magic != DRAFT_MAGIC, "a draft of the format (0.x) (R4.1-1)", "VERSION")
+    require(magic == MAGIC, "no LMC file (R4.1-1)", "NOT_LMC")
     major = source.read(1)
-    require(major[0] == FORMAT_MAJOR, "format %d.x; this decoder knows %d.x" % (major[0], FORMAT_MAJOR), "VERSION")
+    require(major[0] == FORMAT_MAJOR, "format %d.x; this decoder knows %d.x (R4.1-2)" % (major[0], FORMAT_MAJOR), "VERSION")
     header = magic + major + source.read(HEADER_SIZE - 9)
     _minor, size, flags, incompatible, _compatible, base, depth, reserved, checksum = struct.unpack("<BHIQQ32sIQI", header[9:])
-    require(checksum == crc32c(header[:76]), "file header", "CHECKSUM")
-    require(size == HEADER_SIZE, "Header_Size")
-    require(incompatible >> snapshot.level == 0, "incompatible feature bits %#x" % incompatible, "UNSUPPORTED")
-    require(flags == reserved == 0, "reserved bits of the file header", "UNSUPPORTED")
+    require(checksum == crc32c(header[:76]), "file header (R4.1-4)", "CHECKSUM")
+    require(size == HEADER_SIZE, "Header_Size (R4.1-5)")
+    require(incompatible >> snapshot.level == 0, "incompatible feature bits %#x (R4.1-6)" % incompatible, "UNSUPPORTED")
+    require(flags == reserved == 0, "reserved bits of the file header (R4.1-7)", "UNSUPPORTED")
     snapshot.incompatible = incompatible
     snapshot.base_identity = base if snapshot.uses(BASE_BIT) else None
-    require((base != bytes(32)) == (depth != 0) == bool(snapshot.uses(BASE_BIT)), "Base_Identity, Chain_Depth or bit 1 of Incompatible")
+    require((base != bytes(32)) == (depth != 0) == bool(snapshot.uses(BASE_BIT)),
+            "Base_Identity, Chain_Depth or bit 1 of Incompatible (R4.1-8, R4.1-9)")
     snapshot.keep = snapshot.keep or snapshot.uses(OWN_BIT)                    # section 5.2, Prediction 2
     return header
 
@@ -257,16 +259,16 @@ KIND = re.compile(rb"[A-Za-z][A-Za-z0-9 ]{3}")
 def read_section(source, snapshot):
     header = source.read(SECTION_HEADER_SIZE)
     kind, number, size, head_crc, body_crc = struct.unpack("<4sIQII", header)
-    require(head_crc == crc32c(header[:16]), "section header", "CHECKSUM")
-    require(KIND.fullmatch(kind), "kind of a section")
+    require(head_crc == crc32c(header[:16]), "section header (R5-1)", "CHECKSUM")
+    require(KIND.fullmatch(kind), "kind of a section (R5-2)")
     counted = None if kind[:1].islower() else kind                              # ancillary sections are counted together
-    require(counted in snapshot.numbers, "section of the unknown kind %s" % kind.decode(), "UNSUPPORTED")
-    require(number == snapshot.numbers[counted], "number of section %s" % kind.decode())
+    require(counted in snapshot.numbers, "section of the unknown kind %s (R5-3)" % kind.decode(), "UNSUPPORTED")
+    require(number == snapshot.numbers[counted], "number of section %s (R5-4)" % kind.decode())
     snapshot.numbers[counted] += 1
-    require(size <= MAX_BODY_SIZE, "Body_Size")
-    require(size <= OWN_MAX_BODY_SIZE, "section of %d bytes" % size, "LIMIT")
+    require(size <= MAX_BODY_SIZE, "Body_Size (R5-5)")
+    require(size <= OWN_MAX_BODY_SIZE, "section of %d bytes (R5-6)" % size, "LIMIT")
     body = source.read(size)
-    require(body_crc == crc32c(body), "body of section %s" % kind.decode(), "CHECKSUM")
+    require(body_crc == crc32c(body), "body of section %s (R5-8)" % kind.decode(), "CHECKSUM")
     return kind, header, body
 
 
@@ -283,8 +285,8 @@ MAX_DTYPE_SIZE = MAX_RANK = 32
 MEASURES = ("none", "update", "relative", "nmse")
 MAX_MEASURE = len(MEASURES) - 1
 DTYPES = [None] + [name.encode() for name in (
-    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ F4 F6_E2M3 F6_E3M2 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64").split()]
-DTYPE_BITS = dict(zip(DTYPES[1:], [8] * 8 + [4] + [6] * 2 + [16] * 4 + [32] * 3 + [64] * 4))
+    "BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64").split()]
+DTYPE_BITS = dict(zip(DTYPES[1:], [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4))
 
 
 class File:
@@ -295,6 +297,7 @@ class File:
         self.path, self.kind, self.size, self.mode, self.mtime = path, kind, size, None, None
         self.crc = self.start = self.done = self.next_tensor = 0
         self.data, self.text, self.identity = bytearray(), None, None
+        self.outside, self.sha256 = hashlib.sha256(), None                      # section 9.5: of the bytes that are of no tensor
         self.set_tensors([])
 
     def set_tensors(self, tensors):
@@ -319,16 +322,15 @@ class Tensor:
 def read_file_body(body, snapshot):
     """The files, which are added to those of the snapshot."""
     n_files = body.varint()
-    require(1 <= n_files <= MAX_FILES, "N_Files")
-    require(n_files == 1 or snapshot.uses(GROUPED_BIT), "several files in a section without bit 4 of Incompatible")
+    require(1 <= n_files <= MAX_FILES, "N_Files (R5.1-1)")
     files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
     for _ in range(n_files):
         file = read_file_entry(body, files[-1].path if files else b"", entries, snapshot)
-        require(file.size is not None or n_files == 1, "a file of unknown size with others in a section")
+        require(file.size is not None or n_files == 1, "a file of unknown size with others in a section (R5.1-5)")
         check_path(file.path, snapshot)
         snapshot.count_entry(file.path)
         file.start, start = start, start + (file.size or 0)
-        require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes")
+        require(start - snapshot.done <= MAX_SIZE, "the files of a section have more than 2^63 - 1 bytes (R6.2-4)")
         files.append(file)
         snapshot.files.append(file)
     read_extensions(body)
@@ -337,32 +339,32 @@ def read_file_body(body, snapshot):
 
 def read_file_entry(body, path_before, entries, snapshot):
     form, prefix, rest_size = body.byte(), body.byte(), body.varint()
-    require(form >> 4 == 0, "reserved bits of the Form of a file", "UNSUPPORTED")
-    require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of unknown size")
-    require(prefix <= len(path_before) and prefix + rest_size <= MAX_PATH_SIZE, "Path_Prefix or Path_Rest_Size")
+    require(form >> 4 == 0, "reserved bits of the Form of a file (R5.1-3)", "UNSUPPORTED")
+    require(not form & IS_DIRECTORY or not form & IS_UNKNOWN, "a directory of unknown size (R5.1-4)")
+    require(prefix <= len(path_before) and prefix + rest_size <= MAX_PATH_SIZE, "Path_Prefix or Path_Rest_Size (R5.1-6, R5.1-7)")
     file = File(path_before[:prefix] + body.string(rest_size), DIRECTORY if form & IS_DIRECTORY else REGULAR)
     if form & IS_DIRECTORY:
         file.size = 0
     elif not form & IS_UNKNOWN:
         file.size = body.varint()
-        require(file.size <= MAX_SIZE, "File_Size")
+        require(file.size <= MAX_SIZE, "File_Size (R5.1-8)")
     file.unknown = file.size is None
     if form & HAS_MODE:
         file.mode = body.varint()
-        require(file.mode <= 0o7777, "Mode")
+        require(file.mode <= 0o7777, "Mode (R5.1-9)")
     if form & HAS_MTIME:
         seconds, nanoseconds = body.fields("qI")
-        require(nanoseconds < 10**9, "Mtime_Nanoseconds")
+        require(nanoseconds < 10**9, "Mtime_Nanoseconds (R5.1-10)")
         file.mtime = seconds * 10**9 + nanoseconds
     n_tensors = 0 if form & (IS_DIRECTORY | IS_UNKNOWN) else body.varint()
-    require(n_tensors <= MAX_TENSORS, "N_Tensors")
+    require(n_tensors <= MAX_TENSORS, "N_Tensors (R5.1-11)")
     tensors, end, names = [], 0, set()
     for _ in range(n_tensors):
         tensor = read_tensor_entry(body, end, entries)
         snapshot.count_entry(tensor.name)
         end = tensor.end
-        require(end <= file.size, "tensor ends after its file")
-        require(tensor.name not in names, "two tensors of the same name")
+        require(end <= file.size, "tensor ends after its file (R5.1-28)")
+        require(tensor.name not in names, "two tensors of the same name (R5.1-29)")
         names.add(tensor.name)
         tensors.append(tensor)
         entries.append(tensor)
@@ -371,51 +373,51 @@ def read_file_entry(body, path_before, entries, snapshot):
 
 
 def check_path(path, snapshot):
-    require(b"\\" not in path, "backslash in a Path")
+    require(b"\\" not in path, "backslash in a Path (R5.1-12)")
     if path:
-        require(all(part not in (b"", b".", b"..") for part in path.split(b"/")), "illegal Path")
-    require(not snapshot.files or (path and snapshot.files[0].path), "empty Path beside other files")
-    require(path not in snapshot.paths, "two files of the same Path")
+        require(all(part not in (b"", b".", b"..") for part in path.split(b"/")), "illegal Path (R5.1-12)")
+    require(not snapshot.files or (path and snapshot.files[0].path), "empty Path beside other files (R5.1-13)")
+    require(path not in snapshot.paths, "two files of the same Path (R5.1-14)")
     snapshot.paths.add(path)
 
 
 def read_tensor_entry(body, end, entries):
     """end: of the entry before it in its file."""
     form, back = body.byte(), body.varint()
-    require(form >> 3 == 0, "reserved bits of the Form of a tensor", "UNSUPPORTED")
-    require(back <= len(entries) and (back or not form & IS_LIKE), "Back of a tensor")
+    require(form >> 3 == 0, "reserved bits of the Form of a tensor (R5.1-17)", "UNSUPPORTED")
+    require(back <= len(entries) and (back or not form & IS_LIKE), "Back of a tensor (R5.1-18, R5.1-19)")
     like, prefix, suffix = entries[-back] if back else None, b"", b""
     if like:
         prefix_size, suffix_size = body.fields("BB")
-        require(prefix_size + suffix_size <= len(like.name), "Prefix or Suffix of a Name")
+        require(prefix_size + suffix_size <= len(like.name), "Prefix or Suffix of a Name (R5.1-20)")
         prefix, suffix = like.name[:prefix_size], like.name[len(like.name) - suffix_size:]
     middle_size = body.varint()
-    require(len(prefix) + middle_size + len(suffix) <= MAX_NAME_SIZE, "size of a Name")
+    require(len(prefix) + middle_size + len(suffix) <= MAX_NAME_SIZE, "size of a Name (R5.1-21)")
     name = prefix + body.string(middle_size) + suffix
     gap = body.varint() if form & HAS_GAP else 0
-    require(gap or not form & HAS_GAP, "Gap of 0")
+    require(gap or not form & HAS_GAP, "Gap of 0 (R5.1-22)")
     dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
     generation, measure, error = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
-    require(not form & HAS_LOSS or (generation and measure), "Generation or Measure 0 of a tensor")
-    require(measure <= MAX_MEASURE, "Measure %d" % measure, "UNSUPPORTED")
+    require(not form & HAS_LOSS or (generation and measure), "Generation or Measure 0 of a tensor (R5.1-30)")
+    require(measure <= MAX_MEASURE, "Measure %d (R5.1-32)" % measure, "UNSUPPORTED")
     return Tensor(name, dtype, shape, end + gap, size, (generation, measure, error))
 
 
 def read_type(body):
     """Dtype, Shape and Size."""
     number = body.byte()
-    require(number < len(DTYPES), "Dtype %d" % number, "UNSUPPORTED")
+    require(number < len(DTYPES), "Dtype %d (R5.1-23)" % number, "UNSUPPORTED")
     dtype = DTYPES[number]
     if number == 0:
         dtype_size = body.byte()
-        require(1 <= dtype_size <= MAX_DTYPE_SIZE, "Dtype_Size")
+        require(1 <= dtype_size <= MAX_DTYPE_SIZE, "Dtype_Size (R5.1-24)")
         dtype = body.string(dtype_size)
-        require(dtype not in DTYPES, "a Dtype that has a number")
+        require(dtype not in DTYPES, "a Dtype that has a number (R5.1-25)")
     rank = body.byte()
-    require(rank <= MAX_RANK, "Rank")
+    require(rank <= MAX_RANK, "Rank (R5.1-26)")
     shape = tuple([body.varint() for _ in range(rank)])
     size = body.varint() if number == 0 else size_of(dtype, shape)
-    require(size is not None and size <= MAX_SIZE, "Size of a tensor, or no whole number of bytes")
+    require(size is not None and size <= MAX_SIZE, "Size of a tensor, or no whole number of bytes (R5.1-27)")
     return dtype, shape, size
 
 
@@ -441,23 +443,23 @@ F32_TO_BF16, F32_TO_F16 = 1, 2                 # Conversion
 def read_run(source, body, snapshot, deliver):
     """What the index must say of the blocks."""
     run_size, (log2_block_size, prediction, conversion) = body.varint(), body.fields("BBB")
-    require(prediction <= TEXT, "Prediction of a RUN", "UNSUPPORTED")
-    require(conversion <= (F32_TO_F16 if prediction == OWN else 0), "Conversion of a RUN", "UNSUPPORTED")
-    require(1 <= run_size <= MAX_SIZE, "Run_Size")
-    require(MIN_LOG2_BLOCK_SIZE <= log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Log2_Block_Size")
-    require(snapshot.files, "RUN before the first FILE")
-    require(prediction != BASE or snapshot.uses(BASE_BIT), "Prediction 1 without bit 1 of Incompatible")
-    require(prediction != OWN or snapshot.uses(OWN_BIT), "Prediction 2 without bit 2 of Incompatible")
+    require(prediction <= TEXT, "Prediction of a RUN (R5.2-3)", "UNSUPPORTED")
+    require(conversion <= (F32_TO_F16 if prediction == OWN else 0), "Conversion of a RUN (R5.2-4)", "UNSUPPORTED")
+    require(1 <= run_size <= MAX_SIZE, "Run_Size (R5.2-1)")
+    require(MIN_LOG2_BLOCK_SIZE <= log2_block_size <= MAX_LOG2_BLOCK_SIZE, "Log2_Block_Size (R5.2-2)")
+    require(snapshot.files, "RUN before the first FILE (R6.1-1)")
+    require(prediction != BASE or snapshot.uses(BASE_BIT), "Prediction 1 without bit 1 of Incompatible (R5.2-5)")
+    require(prediction != OWN or snapshot.uses(OWN_BIT), "Prediction 2 without bit 2 of Incompatible (R5.2-6)")
     start = snapshot.done
     if snapshot.stream_end is not None:
-        require(run_size <= snapshot.stream_end - start, "run ends after its stream")
+        require(run_size <= snapshot.stream_end - start, "run ends after its stream (R6.2-1)")
     else:
-        require(snapshot.files[-1].done + run_size <= MAX_SIZE, "file of 2^63 bytes or more")
+        require(snapshot.files[-1].done + run_size <= MAX_SIZE, "file of 2^63 bytes or more (R6.2-3)")
     require(snapshot.limit is None or start + run_size <= snapshot.limit, "more than %s bytes to restore" % snapshot.limit, "LIMIT")
     predicted = read_segments(body, snapshot, run_size, prediction, conversion) if prediction != ZERO else None
     read_extensions(body)
     block_size = 1 << log2_block_size
-    require((run_size - 1 >> log2_block_size) + 1 <= MAX_BLOCKS, "too many blocks")
+    require((run_size - 1 >> log2_block_size) + 1 <= MAX_BLOCKS, "too many blocks (R5.2-7)")
     if prediction == OWN:
         snapshot.own_starts.append(start)
         snapshot.own_ends.append(start + run_size)
@@ -473,41 +475,42 @@ def read_run(source, body, snapshot, deliver):
 def read_segments(body, snapshot, run_size, prediction, conversion):
     predicted, total, last_number = Prediction(conversion), 0, -1
     n_segments = body.varint()
-    require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments")
+    require(1 <= n_segments <= MAX_SEGMENTS, "N_Segments (R5.2-8)")
     for _ in range(n_segments):
         size, reference, number, offset = body.varint(), body.varint(), None, 0
         if size == 0:
             size = rest_of_piece(snapshot, snapshot.done + total)
         total += size
-        require(total <= run_size, "Run_Size is less than the sum of the segments")
-        require(conversion == 0 or size % 2 == 0, "segment of half an element")
+        require(total <= run_size, "Run_Size is less than the sum of the segments (R5.2-10)")
+        require(conversion == 0 or size % 2 == 0, "segment of half an element (R5.2-18)")
         if reference:
             number = last_number = last_number + 1 + unzigzag(reference - 1 >> 1)
             if reference - 1 & 1:
                 offset = body.varint()
-                require(offset > 0, "Offset of 0")
+                require(offset > 0, "Offset of 0 (R5.2-11)")
         data = find_prediction(snapshot, prediction, number, offset, size * predicted.step) if reference else None
         predicted.pieces.append((data, offset, size))
-    require(total == run_size, "Run_Size is not the sum of the segments")
+    require(total == run_size, "Run_Size is not the sum of the segments (R5.2-10)")
     return predicted
 
 
 def find_prediction(snapshot, prediction, number, offset, size):
     """The bytes of the item, file or text with which a segment is predicted, from offset to offset + size."""
-    require(0 <= number < len(snapshot.base_items if prediction == BASE else snapshot.files), "no such item in the base, or no such file yet")
+    require(0 <= number < len(snapshot.base_items if prediction == BASE else snapshot.files),
+            "no such item in the base, or no such file yet (R5.2-12, R5.2-13)")
     if prediction == BASE:
-        require(offset + size <= len(snapshot.base_items[number]), "segment ends after its item of the base")
+        require(offset + size <= len(snapshot.base_items[number]), "segment ends after its item of the base (R5.2-14)")
         return snapshot.base_items[number]
     file = snapshot.files[number]
     if prediction == TEXT:
         file.text = file.text or HeaderText(file.tensors)
-        require(offset + size <= file.text.size, "segment ends after the header text")
+        require(offset + size <= file.text.size, "segment ends after the header text (R5.2-17)")
         return file.text
     first, end = file.start + offset, file.start + offset + size
-    require(file.size is None or offset + size <= file.size, "segment ends after the file that it refers to")
-    require(end <= snapshot.done, "prediction from bytes that come later")
+    require(file.size is None or offset + size <= file.size, "segment ends after the file that it refers to (R5.2-15)")
+    require(end <= snapshot.done, "prediction from bytes that come later (R5.2-15)")
     own = bisect_right(snapshot.own_ends, first)
-    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 2")
+    require(own == len(snapshot.own_ends) or snapshot.own_starts[own] >= end, "prediction from a run of Prediction 2 (R5.2-16)")
     return file.data
 
 
@@ -566,10 +569,10 @@ def read_extensions(body):
     last = -1
     while body.at < len(body.data):
         tag = body.varint()
-        require(tag > last, "tags of extension records do not ascend")
+        require(tag > last, "tags of extension records do not ascend (R5.4-1)")
         last = tag
         body.take(body.varint())
-        require(tag & 1 == 0, "critical extension record %d" % tag, "UNSUPPORTED")
+        require(tag & 1 == 0, "critical extension record %d (R5.4-3)" % tag, "UNSUPPORTED")
 
 
 # ---- 5.5 Header text ----
@@ -623,7 +626,7 @@ def begin_stream(snapshot, files, deliver):
 
 def rest_of_piece(snapshot, at):
     i = bisect_right(snapshot.borders, at)
-    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece")
+    require(i < len(snapshot.borders), "a segment of Size 0 that starts in no piece (R5.2-10)")
     return snapshot.borders[i] - at
 
 
@@ -650,7 +653,7 @@ def next_file(snapshot, deliver):
 
 def finish_stream(snapshot, deliver):
     if snapshot.files:
-        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files")
+        require(snapshot.stream_end in (None, snapshot.done), "the runs do not cover the files (R6.2-2)")
         while snapshot.filling < len(snapshot.files) - 1:
             next_file(snapshot, deliver)
         finish_file(snapshot.files[-1])
@@ -670,33 +673,33 @@ def read_block(source, snapshot, run, number, size, run_prediction, predicted):
     """One block that must decode to size bytes: returns what the index must say of it, and the bytes."""
     header = source.read(BLOCK_HEADER_SIZE)
     sync, coding, prediction, grouping, n, payload_size, content_crc, base_crc, header_crc = struct.unpack("<BBBBIIIII", header)
-    require(sync == SYNC, "no block where one should start")
-    require(header_crc == crc32c(struct.pack("<II", run, number) + header[:20]), "block header", "CHECKSUM")
+    require(sync == SYNC, "no block where one should start (R7-2)")
+    require(header_crc == crc32c(struct.pack("<II", run, number) + header[:20]), "block header (R7-3)", "CHECKSUM")
     width, residual, joint, layout = 1 << (coding & 3), coding >> 2 & 1, coding >> 3 & 3, coding >> 5
-    require(joint <= MAX_JOINT and layout <= QUANTISED, "Coding %#x of a block" % coding, "UNSUPPORTED")
-    require(prediction <= 1, "Prediction of a block", "UNSUPPORTED")
-    require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements")
-    require(joint == 0 or snapshot.uses(JOINT_BIT), "Joint planes without bit 0 of Incompatible")
-    require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 3 of Incompatible")
-    require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 1 or 2 of Incompatible")
-    require(grouping == 0 or prediction, "Grouping without prediction")
+    require(joint <= MAX_JOINT and layout <= QUANTISED, "Coding %#x of a block (R7-4)" % coding, "UNSUPPORTED")
+    require(prediction <= 1, "Prediction of a block (R7-4)", "UNSUPPORTED")
+    require(1 <= n <= MAX_ELEMENTS and n * width == size, "N_Elements (R7-5, R7-6)")
+    require(joint == 0 or snapshot.uses(JOINT_BIT), "Joint planes without bit 0 of Incompatible (R7-11)")
+    require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 3 of Incompatible (R7-11)")
+    require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 1 or 2 of Incompatible (R7-11)")
+    require(grouping == 0 or prediction, "Grouping without prediction (R7-9)")
     if layout == STORED:
-        require(payload_size == size and residual == joint == prediction == grouping == 0, "Payload_Size or manner of a stored block")
+        require(payload_size == size and residual == joint == prediction == grouping == 0, "Payload_Size or manner of a stored block (R7-9)")
     elif layout == QUANTISED:
-        require(payload_size < size, "Payload_Size")
-        require(width in (2, 4) and residual == joint == grouping == 0, "manner of a quantised block")
+        require(payload_size < size, "Payload_Size (R7-9)")
+        require(width in (2, 4) and residual == joint == grouping == 0, "manner of a quantised block (R7-9)")
     else:
         n_classes, sparse, natural = split_grouping(grouping)
-        require(payload_size < size, "Payload_Size")
-        require(joint == 0 or (width > 1 and prediction == grouping == 0), "Joint planes")
-        require(natural < width and (natural == 0 or (n_classes > 1 and not sparse)), "Natural")
-    require(prediction == 0 or run_prediction != ZERO, "block with Prediction in a run without")
+        require(payload_size < size, "Payload_Size (R7-9)")
+        require(joint == 0 or (width > 1 and prediction == grouping == 0), "Joint planes (R7-9)")
+        require(natural < width and (natural == 0 or (n_classes > 1 and not sparse)), "Natural (R7-10)")
+    require(prediction == 0 or run_prediction != ZERO, "block with Prediction in a run without (R7-7)")
     base = predicted.take(size) if predicted else None
     if prediction == 0:
-        require(base_crc == 0, "Base_CRC without prediction")
+        require(base_crc == 0, "Base_CRC without prediction (R7-8)")
         base = None
     else:
-        require(base_crc == crc32c(base), "prediction of a block", "BASE_WRONG" if run_prediction == BASE else "CORRUPT")
+        require(base_crc == crc32c(base), "prediction of a block (R7-13)", "BASE_WRONG" if run_prediction == BASE else "CORRUPT")
     data = source.read(payload_size)
     if layout != STORED:
         payload = Cursor(data, "payload")
@@ -711,7 +714,7 @@ def read_block(source, snapshot, run, number, size, run_prediction, predicted):
                 planes = [read_plane(payload, n) for _ in range(width)]
             data = join_planes(planes, n, residual, base)
         payload.finish()
-    require(crc32c(data) == content_crc, "content of a block", "CHECKSUM")
+    require(crc32c(data) == content_crc, "content of a block (R7-16)", "CHECKSUM")
     return struct.pack("<II", BLOCK_HEADER_SIZE + payload_size, header_crc), data
 
 
@@ -754,7 +757,7 @@ def add_residual(r, b, top):
 def read_classes(source, n, width, n_classes, sparse, natural, base):
     """Section 7.3: the planes."""
     thresholds = source.take(n_classes - 1)
-    require(all(a < b for a, b in zip(b"\0" + thresholds, thresholds)), "thresholds of classes")
+    require(all(a < b for a, b in zip(b"\0" + thresholds, thresholds)), "thresholds of classes (R7.3-1)")
     keys = bytes([b >> 8 * width - 9 & 255 if width > 1 else b << 1 & 255 | b >> 7 for b in integers(base, width)])
     classes = keys.translate(bytes([bisect_right(thresholds, key) for key in range(256)]))
     sizes = [classes.count(c) for c in range(n_classes)]
@@ -777,7 +780,7 @@ def deal(classes, lists):
 def read_joint_planes(source, n, width, joint):
     """Section 7.4."""
     offset, = source.fields("H")
-    require(offset < 256 << joint, "Offset of joint planes")
+    require(offset < 256 << joint, "Offset of joint planes (R7.4-1)")
     planes = [read_plane(source, n) for _ in range(width - 2)]
     rest = read_rest(source, n, joint)
     wide = [(offset + symbol) % (256 << joint) for symbol in read_plane(source, n)]
@@ -790,7 +793,7 @@ def read_rest(source, n, joint):
     packed = source.take(row * (rows - 1))
     values = [byte & 255 >> joint for byte in packed]
     values += [sum(packed[c * row + i] >> 8 - joint << c * joint for c in range(rows - 1)) for i in range(row)]
-    require(not any(values[n:]), "values of Rest beyond the elements")
+    require(not any(values[n:]), "values of Rest beyond the elements (R7.4-2)")
     return values[:n]
 
 
@@ -810,23 +813,23 @@ MIN_SCALE, MAX_SCALE, MAX_LOG = 0x00800000, 0x77000000, 0x7F7F0000             #
 def read_quantised(source, n, width, base):
     """The bytes of the elements; base: those of the prediction, or None."""
     method, low_bits, table_size, least, step, bias, floor, group_size, first_group, n_exceptions = source.fields("BBHiIiIIII")
-    require(method <= (LOG | SIGNED | TABLE) and (method & LOG or not method & SIGNED), "Method")
-    require(low_bits <= (0 if method & TABLE else MAX_LOW_BITS), "Low_Bits")
-    require(1 <= table_size <= MAX_TABLE_SIZE if method & TABLE else table_size == 0, "Table_Size")
-    require(-MAX_QUANTUM <= least <= 0, "Min")
-    require(1 <= step <= MAX_STEP if method & LOG else step == 0, "Step")
+    require(method <= (LOG | SIGNED | TABLE) and (method & LOG or not method & SIGNED), "Method (R7.6-1)")
+    require(low_bits <= (0 if method & TABLE else MAX_LOW_BITS), "Low_Bits (R7.6-2)")
+    require(1 <= table_size <= MAX_TABLE_SIZE if method & TABLE else table_size == 0, "Table_Size (R7.6-3)")
+    require(-MAX_QUANTUM <= least <= 0, "Min (R7.6-4)")
+    require(1 <= step <= MAX_STEP if method & LOG else step == 0, "Step (R7.6-5)")
     if base is None:
-        require(bias == floor == 0, "Bias or Floor without prediction")
-        require(1 <= first_group <= group_size <= MAX_GROUP_SIZE, "Group_Size or First_Group")
+        require(bias == floor == 0, "Bias or Floor without prediction (R7.6-6, R7.6-7)")
+        require(1 <= first_group <= group_size <= MAX_GROUP_SIZE, "Group_Size or First_Group (R7.6-8, R7.6-9)")
     else:
-        require(not method & LOG, "Log with prediction")
-        require(-MAX_BIAS <= bias <= MAX_BIAS and floor <= MAX_FLOOR, "Bias or Floor")
-        require(group_size == first_group == 0, "groups with prediction")
-    require(n_exceptions <= n, "N_Exceptions")
+        require(not method & LOG, "Log with prediction (R7.6-1)")
+        require(-MAX_BIAS <= bias <= MAX_BIAS and floor <= MAX_FLOOR, "Bias or Floor (R7.6-6, R7.6-7)")
+        require(group_size == first_group == 0, "groups with prediction (R7.6-8, R7.6-9)")
+    require(n_exceptions <= n, "N_Exceptions (R7.6-10)")
     table = (0,) + source.fields("%dH" % table_size)
-    require(all(a < b for a, b in zip(table, table[1:])), "Table does not ascend")
+    require(all(a < b for a, b in zip(table, table[1:])), "Table does not ascend (R7.6-11)")
     positions = source.fields("%dI" % n_exceptions)
-    require(all(a < b for a, b in zip((-1,) + positions, positions + (n,))), "Positions of exceptions")
+    require(all(a < b for a, b in zip((-1,) + positions, positions + (n,))), "Positions of exceptions (R7.6-12)")
     values = integers(source.take(n_exceptions * width), width)
     if base is None:
         scales = read_scales(source, n, group_size, first_group, method & LOG)
@@ -845,7 +848,7 @@ def read_scales(source, n, group_size, first_group, is_log):
     """The bits of each element's G."""
     n_groups = 1 + max(n - first_group + group_size - 1, 0) // group_size
     scales = [low << 16 | high << 24 for low, high in zip(read_plane(source, n_groups), read_plane(source, n_groups))]
-    require(MIN_SCALE <= min(scales) and max(scales) <= (MAX_LOG if is_log else MAX_SCALE), "scale of a group")
+    require(MIN_SCALE <= min(scales) and max(scales) <= (MAX_LOG if is_log else MAX_SCALE), "scale of a group (R7.6-15)")
     return [scales[(i - first_group) // group_size + 1 if i >= first_group else 0] for i in range(n)]
 
 
@@ -866,7 +869,7 @@ def read_symbols(source, n, low_bits, table):
     low = read_plane(source, n) if low_bits else bytes(n)
     high = read_plane(source, n)
     if table:
-        require(max(high) < len(table), "index beyond the Table")
+        require(max(high) < len(table), "index beyond the Table (R7.6-14)")
         return [table[index] for index in high]
     return [h << low_bits | l for h, l in zip(high, low)]
 
@@ -900,7 +903,7 @@ MODE_RAW, MODE_CONSTANT, MODE_TREE, MODE_ESCAPE = 0, 1, 2, 3
 
 def read_plane(source, n):
     mode = source.byte()
-    require(mode <= MODE_ESCAPE, "mode of a plane")
+    require(mode <= MODE_ESCAPE, "mode of a plane (R8-1)")
     if mode == MODE_RAW:
         return source.take(n)
     if mode == MODE_CONSTANT:
@@ -918,17 +921,17 @@ ESCAPE = 256                                   # stands for the escape among the
 def read_tree_header(source, has_escape):
     first, count = source.fields("BB")
     count += 1
-    require(first + count <= 256, "symbols of a tree")
+    require(first + count <= 256, "symbols of a tree (R8.1-1)")
     packed = source.take((count + has_escape + 1) // 2)
     lengths = [half for byte in packed for half in (byte & 15, byte >> 4)]
-    require(not any(lengths[count + has_escape:]), "unused bits after the lengths of a tree")
-    require(lengths[0] and lengths[count - 1], "first or last symbol of a tree has no code")
+    require(not any(lengths[count + has_escape:]), "unused bits after the lengths of a tree (R8.1-2)")
+    require(lengths[0] and lengths[count - 1], "first or last symbol of a tree has no code (R8.1-3)")
     leaves = sorted((length, first + i) for i, length in enumerate(lengths[:count]) if length)
     if has_escape:
-        require(lengths[count] >= leaves[-1][0], "length of the escape")
+        require(lengths[count] >= leaves[-1][0], "length of the escape (R8.1-6)")
         leaves.append((lengths[count], ESCAPE))
-    require(2 <= len(leaves) <= MAX_LEAVES, "number of leaves")
-    require(sum(1 << MAX_LENGTH - length for length, _ in leaves) == 1 << MAX_LENGTH, "the code is not complete")
+    require(2 <= len(leaves) <= MAX_LEAVES, "number of leaves (R8.1-4)")
+    require(sum(1 << MAX_LENGTH - length for length, _ in leaves) == 1 << MAX_LENGTH, "the code is not complete (R8.1-5)")
     return Tree(leaves)
 
 
@@ -995,7 +998,7 @@ def read_mask(source, n, nesting):
     size, mode, nested_modes = (n + 7) // 8, 0, 2 * len(FROZEN_TREES)
     if n >= MIN_NESTED_BITS and nesting < MAX_NESTING:
         mode = source.byte()
-        require(mode <= (nested_modes if nesting else MAX_GAP_MODE), "mode of a mask")
+        require(mode <= (nested_modes if nesting else MAX_GAP_MODE), "mode of a mask (R8.3-1, R8.3-2)")
     if mode == 0:
         return unpack_bits(source.take(size), n)
     if mode > nested_modes:
@@ -1008,9 +1011,9 @@ def read_mask(source, n, nesting):
 def read_gaps(source, n, low_bits, polarity):
     """The gaps between the bits that differ from polarity, in Golomb-Rice codes."""
     count, = struct.unpack("<I", source.take(3) + b"\0")
-    require(1 <= count <= n, "number of gaps")
+    require(1 <= count <= n, "number of gaps (R8.3-4)")
     low = source.take((count * low_bits + 7) // 8)
-    require(count * low_bits % 8 == 0 or low[-1] >> count * low_bits % 8 == 0, "unused bits of the low parts of gaps")
+    require(count * low_bits % 8 == 0 or low[-1] >> count * low_bits % 8 == 0, "unused bits of the low parts of gaps (R8.3-6)")
     bits, position, found, quotient = bytearray([polarity]) * n, -1, 0, 0
     while found < count:
         byte = source.byte()
@@ -1018,19 +1021,19 @@ def read_gaps(source, n, low_bits, polarity):
             if byte >> i & 1 == 0:
                 quotient += 1
                 continue
-            require(found < count, "unused bits of the quotients of gaps")
+            require(found < count, "unused bits of the quotients of gaps (R8.3-6)")
             at = found * low_bits
             part = int.from_bytes(low[at >> 3:(at >> 3) + 4], "little") >> (at & 7) & (1 << low_bits) - 1
             position += 1 + (quotient << low_bits | part)
-            require(position < n, "gaps reach beyond the mask")
+            require(position < n, "gaps reach beyond the mask (R8.3-5)")
             bits[position], found, quotient = 1 - polarity, found + 1, 0
         # Zeros behind the last one are unused bits; others that lead beyond the mask would cost time.
-        require(found == count or position + (quotient << low_bits) < n, "gaps reach beyond the mask")
+        require(found == count or position + (quotient << low_bits) < n, "gaps reach beyond the mask (R8.3-5)")
     return bytes(bits)
 
 
 def unpack_bits(packed, n):
-    require(n % 8 == 0 or packed[-1] >> n % 8 == 0, "unused bits of a list of bits")
+    require(n % 8 == 0 or packed[-1] >> n % 8 == 0, "unused bits of a list of bits (R2.1-2)")
     return b"".join(map(SPREAD.__getitem__, packed))[:n]
 
 
@@ -1084,6 +1087,7 @@ def add_to_file(file, data, keep):
         file.data += data
     file.crc = crc32c(data, file.crc)
     start, end = file.done, file.done + len(data)
+    add_outside(file, data, start, end)
     if file.whole:
         add_to_tensor(file.whole, data)
     while file.next_tensor < len(file.tensors):
@@ -1097,13 +1101,25 @@ def add_to_file(file, data, keep):
     file.done = end
 
 
+def add_outside(file, data, start, end):
+    """Sum up what is of no tensor; those before file.next_tensor end where these bytes start, or before."""
+    for tensor in itertools.islice(file.tensors, file.next_tensor, None):
+        if tensor.offset >= end:
+            break
+        if tensor.offset > start:
+            file.outside.update(data[start - end + len(data):tensor.offset - end + len(data)])
+        start = max(start, tensor.end)
+    if start < end:
+        file.outside.update(data[start - end + len(data):])
+
+
 def add_to_tensor(tensor, data):
     tensor.sums = tensor.sums or Sums()
     tensor.sums.add(data)
 
 
 def finish_file(file):
-    file.size = file.done
+    file.size, file.sha256 = file.done, file.outside.digest()
     for tensor in file.tensors[file.next_tensor:]:                              # those of no bytes, if no byte came at all
         identify_tensor(tensor, TENSOR, tensor.shape, tensor.size)
     if file.whole:
@@ -1146,9 +1162,9 @@ class Bases:
 def find_base(snapshot, bases, stream):
     """The base of snapshot. stream: its own LMC file."""
     identity, paths = snapshot.base_identity, [path for path in bases.paths if path not in bases.in_use]
-    require(paths, "the snapshot %s is needed as base (--base)" % identity.hex(), "BASE_MISSING")
+    require(paths, "the snapshot %s is needed as base (--base) (R9.4-1)" % identity.hex(), "BASE_MISSING")
     require(len(bases.in_use) < OWN_MAX_CHAIN, "the chain of deltas is too long", "LIMIT")
-    error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given" % identity.hex())
+    error = LmcError("BASE_WRONG", "the snapshot %s is needed as base, not what was given (R9.4-2)" % identity.hex())
     tables = None
     if not all(map(is_lmc, paths)):
         try:
@@ -1271,7 +1287,7 @@ def read_tables(snapshot, stream):
         trailer = stream.read(TRAILER_SIZE)
         require(trailer[32:] == END_MAGIC, "no trailer", "TRUNCATED")
         offset, index_size, total_size = read_trailer(trailer)
-        require(offset + index_size + TRAILER_SIZE == total_size == size, "trailer disagrees with the file")
+        require(offset + index_size + TRAILER_SIZE == total_size == size, "trailer disagrees with the file (R10.3-5, R10.3-6)")
         stream.seek(offset)
         kind, _, body = read_section(Input(stream), tables)
     finally:
@@ -1433,8 +1449,28 @@ SHA256_HASHES = bytes([1, 0, 0, 0, 0, 0, 0, 0])
 
 
 def check_hashes(body, snapshot):
-    """The section "hash" of Algorithm 1: SHA-256 of every item."""
-    require(body[8:] == b"".join(tensor.sha256 for _, tensor in sort_items(snapshot)), "a hash of the section hash, or its size")
+    """The section "hash" of Algorithm 1: Snapshot_Hash, and SHA-256 of every tensor and of what else is in every file."""
+    hashes = b"".join(tensor.sha256 for file in snapshot.files for tensor in file.tensors + [file])
+    require(body[8:] == hash_snapshot(snapshot) + hashes, "a hash of the section hash, or its size (R9.5-2, R9.5-3, R9.5-5)")
+
+
+def hash_snapshot(snapshot):
+    """Of what this function puts together: all that the snapshot says, in one form."""
+    parts = [b"LMC content 1\0", struct.pack("<Q", len(snapshot.files))]
+    for file in sorted(snapshot.files, key=lambda file: file.path):
+        form = IS_DIRECTORY * (file.kind == DIRECTORY) | HAS_MODE * (file.mode is not None) | HAS_MTIME * (file.mtime is not None)
+        seconds, nanoseconds = divmod(file.mtime or 0, 10**9)
+        parts += [struct.pack("<I", len(file.path)), file.path,
+                  struct.pack("<BQIqIQ", form, file.size, file.mode or 0, seconds, nanoseconds, len(file.tensors))]
+        for tensor in file.tensors:
+            parts += [struct.pack("<I", len(tensor.name)), tensor.name, bytes([len(tensor.dtype)]), tensor.dtype,
+                      struct.pack("<B%dQ" % len(tensor.shape), len(tensor.shape), *tensor.shape),
+                      struct.pack("<QQBBI", tensor.offset, tensor.size, *tensor.loss), tensor.sha256]
+        parts.append(file.sha256)
+    for key, value in snapshot.metadata:
+        if not key.startswith(b"lmc.") or key == b"lmc.links":
+            parts += [struct.pack("<II", len(key), len(value)), key, value]
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 # ---- 10. Index and trailer ----
@@ -1446,42 +1482,43 @@ END_MAGIC = bytes.fromhex("824C4D430D0A1A0A")
 
 
 def check_index(body, header, snapshot):
-    require(body.take(HEADER_SIZE) == header, "index: copy of the file header")
+    require(body.take(HEADER_SIZE) == header, "index: copy of the file header (R10.1-1)")
     n_sections, n_metadata, identity = body.fields("II32s")
-    require(n_sections == len(snapshot.entries), "index: N_Sections")
+    require(n_sections == len(snapshot.entries), "index: N_Sections (R10.1-2)")
     for offset, copy, what in snapshot.entries:
-        require(body.take(8) == struct.pack("<Q", offset), "index: Offset of a section")
-        require(body.take(len(copy)) == copy, "index: copy of a section")
+        require(body.take(8) == struct.pack("<Q", offset), "index: Offset of a section (R10.1-4, R10.1-5)")
+        require(body.take(len(copy)) == copy, "index: copy of a section (R10.1-6)")
         if isinstance(what, list):             # files
             for file in what:
-                require(not file.unknown or body.take(8) == struct.pack("<Q", file.size), "index: File_Size")
-                require(body.take(4) == struct.pack("<I", file.crc), "index: File_CRC")
+                require(not file.unknown or body.take(8) == struct.pack("<Q", file.size), "index: File_Size (R10.1-10)")
+                require(body.take(4) == struct.pack("<I", file.crc), "index: File_CRC (R10.1-11)")
                 for tensor in file.tensors or [file.whole]:
-                    require(body.take(32) == tensor.identity, "index: identity of a tensor or file")
+                    require(body.take(32) == tensor.identity, "index: identity of a tensor or file (R10.1-12)")
         elif what is not None:                 # sizes and CRCs of blocks
-            require(body.take(len(what)) == what, "index: size or Header_CRC of a block")
+            require(body.take(len(what)) == what, "index: size or Header_CRC of a block (R10.1-8, R10.1-9)")
     snapshot.identity = identify_snapshot(snapshot)
-    require(identity == snapshot.identity, "index: identity of the snapshot")
+    require(identity == snapshot.identity, "index: identity of the snapshot (R10.1-3)")
     for _ in range(n_metadata):
         key_size, value_size = body.fields("II")
-        require(1 <= key_size <= MAX_NAME_SIZE and value_size <= MAX_VALUE_SIZE, "size of a metadata entry")
+        require(1 <= key_size <= MAX_NAME_SIZE and value_size <= MAX_VALUE_SIZE, "size of a metadata entry (R10.2-1, R10.2-2)")
         key = body.string(key_size)
-        require(not snapshot.metadata or snapshot.metadata[-1][0] < key, "metadata keys do not ascend")
+        require(not snapshot.metadata or snapshot.metadata[-1][0] < key, "metadata keys do not ascend (R10.2-3)")
         snapshot.metadata.append((key, body.take(value_size)))
     read_extensions(body)
 
 
 def check_trailer(trailer, index_start, index_end):
-    require(read_trailer(trailer) == (index_start, index_end - index_start, index_end + TRAILER_SIZE), "trailer disagrees with the file")
+    require(read_trailer(trailer) == (index_start, index_end - index_start, index_end + TRAILER_SIZE),
+            "trailer disagrees with the file (R10.3-5, R10.3-6)")
 
 
 def read_trailer(trailer):
     """Index_Offset, Index_Size and Total_Size."""
     index_offset, index_size, total_size, major, _minor, reserved, checksum, magic = struct.unpack("<QQQBBHI8s", trailer)
-    require(magic == END_MAGIC, "End_Magic")
-    require(checksum == crc32c(trailer[:28]), "trailer", "CHECKSUM")
-    require(major == FORMAT_MAJOR, "format %d.x by the trailer" % major, "VERSION")
-    require(reserved == 0, "reserved field of the trailer", "UNSUPPORTED")
+    require(magic == END_MAGIC, "End_Magic (R10.3-1)")
+    require(checksum == crc32c(trailer[:28]), "trailer (R10.3-2)", "CHECKSUM")
+    require(major == FORMAT_MAJOR, "format %d.x by the trailer (R10.3-3)" % major, "VERSION")
+    require(reserved == 0, "reserved field of the trailer (R10.3-4)", "UNSUPPORTED")
     return index_offset, index_size, total_size
 
 
@@ -1502,26 +1539,31 @@ EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BA
 def links_of(value, files):
     """The links of a directory (section 10.2), as (b"s" or b"h", Path, Target)."""
     links, contents = [], {file.path: file for file in files}
-    if value and value[-1:] != b"\0" or value.count(b"\0") % 2:
-        raise LmcError("CORRUPT", "lmc.links ends within a link")
+    require(value[-1:] in (b"", b"\0") and value.count(b"\0") % 2 == 0, "lmc.links ends within a link (R10.2-5)")
     parts = value.split(b"\0")[:-1]
     for head, target in zip(parts[0::2], parts[1::2]):
         kind, path = head[:1], head[1:]
-        require(kind in (b"s", b"h") and target != b"", "a link of another Type, or without Target")
+        require(kind in (b"s", b"h") and 1 <= len(target) <= MAX_PATH_SIZE, "a link of another Type, or the size of its Target (R10.2-5)")
         for name in [path] + ([target] if kind == b"h" else []):
-            require(b"\\" not in name and not {b"", b".", b".."} & set(name.split(b"/")), "Path of a link")
-        require(not links or links[-1][1] < path, "links do not ascend")
+            require(len(name) <= MAX_PATH_SIZE and b"\\" not in name and not {b"", b".", b".."} & set(name.split(b"/")),
+                    "Path of a link (R10.2-5, R10.2-6)")
+        require(not links or links[-1][1] < path, "links do not ascend (R10.2-6)")
+        links.append((kind, path, target))
+    symbolic = {path for kind, path, _ in links if kind == b"s"}
+    require(not symbolic & contents.keys(), "a link where a file is (R10.2-8)")
+    require(not any(symbolic & parents_of(path) for path in [*contents, *symbolic]), "something below a link (R10.2-8)")
+    for kind, path, target in links:
         if kind == b"h":
             pair = [contents.get(name) for name in (path, target)]
             require(all(pair) and path != target and pair[0].kind == pair[1].kind == REGULAR and pair[0].crc == pair[1].crc and
-                    pair[0].size == pair[1].size, "a hard link of two that are not one")
+                    pair[0].size == pair[1].size, "a hard link of two that are not one (R10.2-7)")
         else:
-            above = [path[:i] for i, byte in enumerate(path) if byte == 0x2F]
-            require(path not in contents and not any(name in contents and contents[name].kind == REGULAR for name in above),
-                    "a link where a file is")
-            require(not any(name == p for name in above for k, p, _ in links if k == b"s"), "a link below a link")
-        links.append((kind, path, target))
+            require(not any(contents[name].kind == REGULAR for name in parents_of(path) & contents.keys()), "a link below a file (R10.2-8)")
     return links
+
+
+def parents_of(path):
+    return {path[:i] for i, byte in enumerate(path) if byte == 0x2F}
 
 
 class Restore:
@@ -1573,6 +1615,7 @@ class Restore:
         """Section 10.2. The directory is new and private, and no link was made below another one: none is followed."""
         path, folder = os.path.join(self.root, path), os.path.dirname(path)
         if kind == b"h":
+            require(filecmp.cmp(path, os.path.join(self.root, target), shallow=False), "a hard link of two that are not one (R10.2-7)")
             os.remove(path)
             os.link(os.path.join(self.root, target), path)
         else:

@@ -67,10 +67,8 @@
 #endif
 #endif
 
-/* The defaults of every options struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so
- * memset does as well. Structs grow at their ends only: source that is compiled again goes on to
- * work. No promise is made of binaries: a program must be compiled with the lmc.h that it is linked
- * with. */
+/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
+ * does as well. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -79,7 +77,26 @@
 #define LMC_DEFAULTS {0}
 #endif
 
-/* -- public API -- */
+/* -- public API --
+ *
+ * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
+ * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
+ * with it.
+ *
+ * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
+ * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
+ * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
+ * callbacks get is ordered alike, behind user.
+ *
+ * What grows in 1.x: enums, at free numbers; functions; and the structs that are called _options,
+ * at their ends. Every other struct stays as it is. So source that is compiled again goes on to
+ * work. Whoever uses a library that may be replaced by another 1.x (as a shared one) sets the first
+ * member of all options, struct_size, to sizeof options. Then that library takes those of an older
+ * program, to which it adds defaults, and of a newer one, if what it does not know is zero: else
+ * LMC_ERR_UNSUPPORTED. struct_size 0 says that the program was compiled with the very lmc.h that it
+ * is linked with. Options have no padding at their ends, which could be mistaken for members; those
+ * that are no sizes (above 4096, or smaller than the member itself) are LMC_ERR_ARGUMENT. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -137,7 +154,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
+ * are the same (spec 5.1). */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -256,7 +274,7 @@ typedef struct lmc_block_info {
     size_t size;         /* decoded bytes: n * width */
     size_t encoded_size; /* header and payload */
     uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int stored;          /* 1: the payload is the bytes themselves */
+    int is_stored;       /* 1: the payload is the bytes themselves */
     int has_prediction;  /* 1: coded against a prediction */
     uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
 } lmc_block_info;
@@ -269,16 +287,33 @@ LMC_API size_t lmc_block_bound(size_t size);
  * may have any alignment. 0 if n is 0 or over LMC_MAX_BLOCK_ELEMENTS. */
 LMC_API size_t lmc_block_workspace_size(size_t n);
 
+typedef struct lmc_block_options {
+    size_t struct_size;   /* see the head of this part; 0 will do */
+    enum lmc_dtype dtype; /* of encoding */
+    enum lmc_level level; /* of encoding */
+    lmc_position position;
+    const void *prediction; /* as said above; or NULL */
+    size_t prediction_size; /* must be the block's decoded size */
+} lmc_block_options;
+
+/* The defaults for that dtype. */
+static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
+{
+    lmc_block_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
+    options.dtype = dtype;
+    return options;
+}
+
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src, elements of dtype, as one block. size must be a multiple of the
- * dtype's width (LMC_AUTO: any). prediction: size bytes that the block may be coded against, or
- * NULL; it is used as said above. *dst_size: bytes written, at most lmc_block_bound(size). Time
- * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE. */
+/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
+ * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
+ * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
+ * (prediction_size). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t size,
-                                                       const void *prediction, enum lmc_dtype dtype,
-                                                       enum lmc_level level, lmc_position position,
-                                                       void *ws, size_t ws_size);
+                                                       const lmc_block_options *options, void *ws,
+                                                       size_t ws_size);
 #endif
 
 /* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
@@ -287,17 +322,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t sr
                                                       lmc_position position, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. prediction: what the block was coded against; NULL and 0 where info.has_prediction is 0.
- * dst may be the prediction, which is then replaced. It is replaced even by bytes whose CRC turns
- * out to be wrong: keep a copy where that matters. On LMC_OK the CRC-32C of the prediction and that
- * of the output are right. Time O(size), whatever the input. Errors: those of lmc_block_parse,
- * DST_TOO_SMALL, WORKSPACE; BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not
- * touched). */
+ * bytes. options: position and prediction; NULL where both are none. prediction: what the block was
+ * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
+ * which is then replaced. It is replaced even by bytes whose CRC turns out to be wrong: keep a copy
+ * where that matters. On LMC_OK the CRC-32C of the prediction and that of the output are right.
+ * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
+ * BASE_MISSING, BASE_WRONG (another size or other bytes; dst is not touched). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                                        const void *src, size_t src_size,
-                                                       const void *prediction,
-                                                       size_t prediction_size,
-                                                       lmc_position position, void *ws,
+                                                       const lmc_block_options *options, void *ws,
                                                        size_t ws_size);
 
 /* -- quantisers: lossy, on request --
@@ -344,6 +377,7 @@ typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc_quantizer_options {
+    size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
     unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
@@ -381,11 +415,11 @@ typedef struct lmc_quantizer_info {
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
 
-/* Replaces size bytes at offset of the tensor by what decoding will give. second: the same bytes of
- * the second moment, as decoded; NULL where the quantiser was fitted without. A second time changes
- * nothing. Errors: ARGUMENT. */
+/* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
+ * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
+ * fitted without. A second time changes nothing. Errors: ARGUMENT. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          void *data, uint64_t offset, size_t size,
+                                                          uint64_t offset, void *data, size_t size,
                                                           const void *second);
 #endif
 
@@ -394,6 +428,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q
  * same decoded size but the last. There is no other header: the caller knows dtype and size. */
 
 typedef struct lmc_tensor_options {
+    size_t struct_size; /* as of a block's */
     enum lmc_dtype dtype;
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 8 MiB
                             altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
@@ -413,6 +448,7 @@ typedef struct lmc_tensor_options {
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
+    options.struct_size = sizeof options;
     options.dtype = dtype;
     return options;
 }
@@ -436,19 +472,24 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_ca
                                                         size_t ws_size);
 #endif
 
-/* Decodes bytes [offset, offset + size) of the tensor of total_size bytes that is coded at src, to
- * dst. The whole tensor: 0, total_size. Only blocks in the range are decoded; to find them, the
- * headers of those before it are walked. For a whole tensor src_size must be exact; for a range,
- * bytes after the last block needed are not looked at. options: run, parallel and prediction as
- * above; dtype (the same) and log2_block (at least the one used to encode) say only how much
- * workspace there is. To apply a delta in place, decode a whole tensor to where its prediction is;
- * what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
- * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size,
-                                                        const void *src, size_t src_size,
-                                                        uint64_t total_size,
+/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
+ * options: run, parallel and prediction as above; dtype (the same) and log2_block (at least the one
+ * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
+ * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
+ * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
+                                                        size_t src_size,
                                                         const lmc_tensor_options *options, void *ws,
                                                         size_t ws_size);
+/* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
+ * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
+ * block needed are not looked at, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
+                                                              const void *src, size_t src_size,
+                                                              uint64_t offset, uint64_t total_size,
+                                                              const lmc_tensor_options *options,
+                                                              void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -456,8 +497,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offs
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Callbacks return a status, see lmc_source; a stream that claims more
- * than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
+ * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
+ * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
+ * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_IDENTITY_SIZE 32
@@ -492,9 +535,12 @@ typedef struct lmc_tensor {
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
-    const char *path; /* of its file; NULL: any */
-    const char *name; /* NULL: nothing predicts these bytes */
-    uint64_t offset, size;
+    const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
+                         the first file that has one of that name which is long enough */
+    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
+                         path and offset do not matter then */
+    uint64_t offset;  /* first byte within the tensor of the base */
+    uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
@@ -529,8 +575,6 @@ typedef struct lmc_file {
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
 } lmc_file;
-
-/* Wherever there is an alloc_user, LMC_REALLOC is called with it. */
 
 typedef struct lmc_sink {
     enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
@@ -599,34 +643,36 @@ typedef struct lmc_writer lmc_writer;
 
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
-    const lmc_parallel *parallel; /* must outlive the writer */
+    size_t struct_size;  /* as of a block's */
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two; 0: as tensors */
-    void *alloc_user;
     enum lmc_level level;
-    const lmc_base *base; /* or NULL; must outlive the writer */
-    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
-     * after it was quantised). With it, restoring wants a read_back, too. */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size);
-    void *user; /* of read_back and progress */
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
-    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's that has no
-     * tensors: for signatures, and stores by content. Identities tell accidents only. It is slow:
-     * some 0.3 GB/s. */
+    /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Identities tell
+     * accidents only. It is slow: some 0.3 GB/s. */
     int content_hashes;
-    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far. What is not LMC_OK ends the writer with that status. */
-    enum lmc_status (*progress)(void *user, uint64_t done);
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
-    uint64_t max_index_size;
     /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
      * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+     * would need more is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
+    const lmc_parallel *parallel; /* or NULL; must outlive the writer */
+    const lmc_base *base;         /* or NULL; must outlive the writer */
+    /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
+     * after it was quantised). With it, restoring wants a read_back, too. */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
+     * that were coded so far; they rise from call to call, and the last call has all of them. What
+     * is not LMC_OK ends the writer with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user; /* of read_back and progress */
+    void *alloc_user;
 } lmc_writer_options;
 
 /* Memory:
@@ -670,17 +716,26 @@ typedef struct lmc_array {
     const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
 } lmc_array;
 
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
 /* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
  * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. metadata: a JSON object of strings ({"format":"pt"}), which
- * becomes __metadata__; or NULL. Errors: ARGUMENT (a name twice, a shape that makes no whole
- * bytes), those of the writer. */
+ * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
+ * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
+ * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
+ * loader takes), those of the writer. Nothing is written before all of that is checked. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays, size_t n,
-                                                            const char *metadata);
+                                                            const lmc_array *arrays,
+                                                            size_t n_arrays, const lmc_text *texts,
+                                                            size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. */
+ * gives a meaning (spec 10.2) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
+ * too. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
                                                               const void *value, size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -706,43 +761,45 @@ typedef struct lmc_limits {  /* 0: the default */
 
 /* All zero: the defaults. */
 typedef struct lmc_restore_options {
+    size_t struct_size; /* as of a block's */
     const lmc_parallel *parallel;
     lmc_limits limits;
-    void *alloc_user;
-    void *user; /* of the callbacks below; each may be NULL (then its data is only checked) */
-    /* The path was checked: relative, no "..". */
+    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
+    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
+                          write() gets the rest */
+    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
+    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
+                         they differ */
+    int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
+    /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
+     * no "..". */
     enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
     enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
     enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
-    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    /* Reads what write() got; in place, also what it has not got yet. Or NULL. Called by the
-     * caller's thread, never beside write(). */
+    /* Reads what write() got; in place, also what it has not got yet. Called by the caller's
+     * thread, never beside write(). */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    int in_place;     /* 1: write() overwrites the base, which read_back reads; see below */
-    uint64_t n_done;  /* in place: bytes that an earlier attempt has written: they are checked,
-                         write() gets the rest */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
+     * with a zero byte, value is valid during the call. */
+    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
     /* As that of a writer: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
-    int *has_hashes; /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
-    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
-     * with a zero byte, value is valid during the call. Or NULL. */
-    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
+    void *user; /* of all callbacks */
+    void *alloc_user;
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. identity: of the snapshot; or NULL. Memory: as
- * the writer with a stream. The stream is read ahead, to its end.
+ * checked: keep what was written aside until then. identity: gets that of the snapshot; or NULL.
+ * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
  * With a parallel, the stream's read() and write() are called by any of the workers: at the same
  * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
- * In place, UNSUPPORTED: several files share blocks (lmc_reader_can_restore_in_place).
+ * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
  *
  * In place (spec, annex B): the files of the base become those of the delta, block by block.
  *
@@ -755,14 +812,14 @@ typedef struct lmc_restore_options {
  * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
- * - Going on: the sum of the sizes that write() got is what n_done of the next attempt may be. If
- *   bytes before that are not those of the delta: BASE_WRONG. An n_done within a block or
+ * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
+ * If bytes before that are not those of the delta: BASE_WRONG. An done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                           const lmc_restore_options *options,
-                                                           uint8_t identity[LMC_IDENTITY_SIZE]);
+                                                           uint8_t identity[LMC_IDENTITY_SIZE],
+                                                           const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -770,19 +827,20 @@ typedef struct lmc_reader lmc_reader;
 
 /* All zero: the defaults. */
 typedef struct lmc_reader_options {
-    const lmc_parallel *parallel; /* must outlive the reader */
+    size_t struct_size;           /* as of a block's */
+    const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     lmc_limits limits;
-    void *alloc_user;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
-    lmc_reader *lender;
     /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
      * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
      * as well; this also finds blocks of another snapshot, together with an index made for them. It
      * takes a fifth to two fifths more time, and is no protection against forgers. */
     int check_identities;
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
+     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
+     * readers may be in use by another thread then. */
+    lmc_reader *lender;
+    void *alloc_user;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -801,7 +859,7 @@ typedef struct lmc_snapshot_info {
     uint8_t base_identity[LMC_IDENTITY_SIZE]; /* all zero if it has no base */
     uint32_t chain_depth;       /* deltas down to a snapshot without a base; 0 if this is one */
     int has_base;               /* 1: it is a delta */
-    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 5 */
+    unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
     unsigned format_minor;      /* of the version that it was written by */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -829,8 +887,16 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader,
                                                              const lmc_tensor *tensor,
                                                              uint64_t offset, void *dst,
                                                              size_t size);
-/* The SHA-256 of the bytes of a tensor (NULL: of the file, which has no tensors), as the snapshot
- * says it; nothing is compared. LMC_ERR_NOT_FOUND: it has none (content_hashes). */
+/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
+ * not for how they are coded, so it stays the same against another base (spec 9.5). It is the one
+ * to sign, or to find in a list that you trust. Then what this reader tells of files, tensors and
+ * metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
+ * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
+ * this snapshot. */
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
+                                                                    uint8_t hash[32]);
+/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
+ * the snapshot says it; no content is compared. Errors as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
@@ -840,10 +906,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r
  * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
  * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
  * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
-                                                                   lmc_reader *reader,
+LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
                                                                    size_t file_number,
                                                                    const lmc_tensor *tensor,
+                                                                   lmc_quantizer **quantizer,
                                                                    lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
@@ -892,19 +958,21 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
                                                                const char *key, const void **value,
                                                                size_t *size);
-/* *encoded: encoded bytes of the blocks that hold [offset, offset + size) of a file; in proportion,
- * where they hold more. For listings. Errors: ARGUMENT, UNSUPPORTED (a damaged file). */
+/* *encoded_size: encoded bytes of the blocks that hold [offset, offset + size) of a file; in
+ * proportion, where they hold more. For listings. Errors: ARGUMENT, LOST (a damaged file). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
                                                               size_t file_number, uint64_t offset,
-                                                              uint64_t size, uint64_t *encoded);
-/* Where in the LMC file those blocks are: *size bytes from *at on, from the first block to the end
- * of the last, with the sections between them. For a source that is far away: who fetches these
- * bytes at once has what lmc_reader_read_file will read, front to back, but for predictions. 0 and
- * 0 for no bytes. Errors: as above. */
+                                                              uint64_t size,
+                                                              uint64_t *encoded_size);
+/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
+ * first block to the end of the last, with the sections between them. For a source that is far
+ * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
+ * for predictions. 0 and 0 for no bytes. Errors: as above. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *reader,
                                                                size_t file_number, uint64_t offset,
-                                                               uint64_t n_bytes, uint64_t *at,
-                                                               uint64_t *size);
+                                                               uint64_t size,
+                                                               uint64_t *encoded_offset,
+                                                               uint64_t *encoded_size);
 
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
@@ -913,10 +981,15 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader 
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
-    const lmc_parallel *parallel;
+    size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    void *alloc_user;
+    const lmc_parallel *parallel;
     lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
+    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
+     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user; /* of progress */
+    void *alloc_user;
 } lmc_compress_options;
 
 #ifndef LMC_NO_ENCODER
@@ -944,9 +1017,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, 
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. dtype: of all of its bytes, as of lmc_compress, which makes the same bytes;
- * LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here a file
- * is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
+ * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
+ * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
+ * a file is bytes.) Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                         enum lmc_dtype dtype,

@@ -164,7 +164,7 @@ static int show_quantised(const lmc_parallel *parallel)
                             names[what], options.bits, (int)options.measure, info.reason,
                             info.n_codes, (unsigned long)(info.loss.error * 4294967296.0));
                     if (what == 3) { /* in place of its own elements, which are wanted no more */
-                        if (lmc_quantizer_apply(quantizers[1], second, 0, size, NULL) != LMC_OK)
+                        if (lmc_quantizer_apply(quantizers[1], 0, second, size, NULL) != LMC_OK)
                             return 0;
                         /* whose logarithms need no scale */
                         if (options.measure != LMC_MEASURE_RELATIVE) {

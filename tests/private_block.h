@@ -39,8 +39,8 @@ void t_test_workspace(void)
     lmc__put_block_header(block, 3 | LMC__LAYOUT_PLANES << 5, 0, 0, n, payload_size, crcs, e.k,
                           position);
     memset(ws, 0xA5, size);
-    CHECK_STATUS(lmc_block_decode(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL,
-                                  0, position, t_tail(&exact, ws_size), ws_size),
+    CHECK_STATUS(t_block_decode(ws, size, &got, block, LMC_BLOCK_HEADER_SIZE + payload_size, NULL,
+                                0, position, t_tail(&exact, ws_size), ws_size),
                  LMC_OK);
     CHECK(got == size && memcmp(ws, content, size) == 0);
     free(block);

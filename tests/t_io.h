@@ -210,7 +210,7 @@ static inline uint64_t t_encoded_size(const lmc_reader *reader, size_t file_numb
     uint64_t encoded = 0;
     const enum lmc_status status =
         lmc_reader_encoded_size(reader, file_number, offset, size, &encoded);
-    if (status != LMC_OK && status != LMC_ERR_UNSUPPORTED && status != LMC_ERR_ARGUMENT) abort();
+    if (status != LMC_OK && status != LMC_ERR_LOST && status != LMC_ERR_ARGUMENT) abort();
     return encoded;
 }
 static inline uint64_t t_written(const lmc_writer *writer)
@@ -504,7 +504,7 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     options->begin_file = t_on_begin;
     options->write = t_on_write;
     options->end_file = t_on_end;
-    status = lmc_snapshot_restore(&stream, options, identity);
+    status = lmc_snapshot_restore(&stream, identity, options);
     *wrong = r.wrong || (status == LMC_OK && (r.open || r.file != model->n_files));
     return status;
 }

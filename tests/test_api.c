@@ -323,6 +323,7 @@ static void test_pool(void)
 static void test_arrays(void)
 {
     static const uint64_t shape[2] = {100, 30}, odd = 3, huge[2] = {UINT64_MAX, 2};
+    static const lmc_text format = {"format", "pt"};
     lmc_array arrays[3];
     lmc_memory memory;
     lmc_sink sink;
@@ -343,7 +344,7 @@ static void test_arrays(void)
     }
     sink = lmc_memory_sink(&memory);
     CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
-    CHECK_STATUS(lmc_writer_add_arrays(writer, "", arrays, 3, "{\"format\":\"pt\"}"), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "", arrays, 3, &format, 1), LMC_OK);
     CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
     lmc_writer_free(writer);
     source = lmc_memory_source(&memory);
@@ -375,11 +376,82 @@ static void test_arrays(void)
         t_note("bad arrays %lu", (unsigned long)k);
         sink = lmc_memory_sink(&memory);
         CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
-        CHECK_STATUS(lmc_writer_add_arrays(writer, "", bad, 2, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_writer_add_arrays(writer, "", bad, 2, NULL, 0), LMC_ERR_ARGUMENT);
         lmc_writer_free(writer);
         lmc_memory_free(&memory);
     }
-    CHECK_STATUS(lmc_writer_add_arrays(NULL, "", arrays, 2, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_writer_add_arrays(NULL, "", arrays, 2, NULL, 0), LMC_ERR_ARGUMENT);
+}
+
+/* Names, keys and values become JSON, so they must be UTF-8; whatever is, comes back. */
+static void test_texts(void)
+{
+    static const struct {
+        const char *text, *json; /* json NULL: refused */
+    } cases[] = {{"", ""},
+                 {"a", "a"},
+                 {"\"\\\x1f/\x7f", "\\\"\\\\\\u001f/\x7f"},
+                 {"\xc2\x80\xdf\xbf", "\xc2\x80\xdf\xbf"},
+                 {"\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80", "\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80"},
+                 {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"},
+                 {"\xff", NULL},
+                 {"a\x80", NULL},
+                 {"\xc1\xbf", NULL},
+                 {"\xc2", NULL},
+                 {"\xc2z", NULL},
+                 {"\xe0\x9f\xbf", NULL},
+                 {"\xe1\x80", NULL},
+                 {"\xed\xa0\x80", NULL},
+                 {"\xf0\x8f\xbf\xbf", NULL},
+                 {"\xf1\x80\x80", NULL},
+                 {"\xf4\x90\x80\x80", NULL},
+                 {"\xf5\x80\x80\x80", NULL},
+                 {NULL, NULL}};
+    const uint64_t one = 1;
+    size_t i, place;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (place = 0; place < 3; place++) { /* a tensor's name, a key, a value */
+            lmc_array array = {"w", LMC_U8, 1, NULL, g_src};
+            lmc_text texts[2] = {{"k", "v"}, {"l", ""}};
+            lmc_memory memory;
+            lmc_sink sink;
+            lmc_source source;
+            lmc_writer *writer = NULL;
+            lmc_reader *reader = NULL;
+            char wanted[200];
+            t_note("text %lu at %lu", (unsigned long)i, (unsigned long)place);
+            memset(&memory, 0, sizeof memory);
+            array.shape = &one;
+            if (place == 0) array.name = cases[i].text;
+            else if (place == 1) texts[1].key = cases[i].text;
+            else texts[1].value = cases[i].text;
+            sink = lmc_memory_sink(&memory);
+            CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+            CHECK_STATUS(lmc_writer_add_arrays(writer, "", &array, 1, texts, 2),
+                         cases[i].json ? LMC_OK : LMC_ERR_ARGUMENT);
+            if (cases[i].json) {
+                CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+                source = lmc_memory_source(&memory);
+                CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+                snprintf(wanted, sizeof wanted,
+                         "{\"__metadata__\":{\"k\":\"v\",\"%s\":\"%s\"},\"%s\":{\"dtype\"",
+                         place == 1 ? cases[i].json : "l", place == 2 ? cases[i].json : "",
+                         place == 0 ? cases[i].json : "w");
+                CHECK_STATUS(lmc_reader_read_file(reader, 0, 8, g_dst, strlen(wanted)), LMC_OK);
+                CHECK(memcmp(g_dst, wanted, strlen(wanted)) == 0);
+                lmc_reader_free(reader);
+            }
+            lmc_writer_free(writer);
+            if (place == 1 && i == 1) { /* the same key twice */
+                texts[1].key = "k";
+                memory.size = 0;
+                CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+                CHECK_STATUS(lmc_writer_add_arrays(writer, "", &array, 1, texts, 2),
+                             LMC_ERR_ARGUMENT);
+                lmc_writer_free(writer);
+            }
+            lmc_memory_free(&memory);
+        }
 }
 
 /* -- progress, and errors of the caller's own -- */
@@ -464,10 +536,10 @@ static void test_progress(void)
         memory.position = 0;
         stream = lmc_memory_stream(&memory);
         if (i == 0) {
-            CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_OK);
             CHECK(p.done == size && p.calls >= 3);
             n_calls = p.calls;
-        } else CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_CANCELLED);
+        } else CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_CANCELLED);
     }
     /* what a callback returns is what the caller gets */
     options.progress = NULL;
@@ -475,10 +547,275 @@ static void test_progress(void)
     options.user = &own;
     memory.position = 0;
     stream = lmc_memory_stream(&memory);
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_LIMIT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_LIMIT);
     CHECK(strcmp(lmc_status_name(LMC_ERR_CANCELLED), "LMC_ERR_CANCELLED") == 0);
     lmc_memory_free(&memory);
     free(data);
+}
+
+/* One call: progress reaches the total, and ends the call wherever it says so; a file that was
+ * there stays, and there is no other. */
+static void test_one_call_progress(void)
+{
+    const size_t size = (size_t)40 << 20, cap = lmc_compress_bound(size);
+    uint8_t *const data = (uint8_t *)calloc(1, size), *const packed = (uint8_t *)malloc(cap),
+                   *const back = (uint8_t *)malloc(size);
+    lmc_compress_options options = LMC_DEFAULTS;
+    size_t packed_size = 0, got = 77;
+    unsigned way, i;
+    progress p;
+    if (!data || !packed || !back) abort();
+    t_fill(data + size - SIZE, SIZE, T_GAUSS, LMC_BF16, 2);
+    CHECK_STATUS(lmc_compress(packed, cap, &packed_size, data, size, LMC_BF16, NULL), LMC_OK);
+    options.progress = on_progress;
+    options.user = &p;
+    for (way = 0; way < 4; way++) {
+        unsigned n_calls = 0;
+#ifdef __wasi__
+        if (way >= 2) break;
+#endif
+        t_note("progress of one call, way %u", way);
+        for (i = 0; i == 0 || i <= n_calls; i += 1 + n_calls / 3) {
+            enum lmc_status status, wanted = i ? LMC_ERR_CANCELLED : LMC_OK;
+            memset(&p, 0, sizeof p);
+            p.cancel_at = i;
+            p.with = LMC_ERR_CANCELLED;
+            got = 77;
+            if (way == 0) status = lmc_compress(packed, cap, &got, data, size, LMC_BF16, &options);
+            else if (way == 1)
+                status = lmc_decompress(back, size, &got, packed, packed_size, &options);
+#ifndef __wasi__
+            else {
+                write_bytes_to(scratch[0], way == 2 ? data : packed, way == 2 ? size : packed_size);
+                write_bytes_to(scratch[2], "old", 3);
+                status = way == 2 ? lmc_compress_file(scratch[2], scratch[0], LMC_BF16, &options)
+                                  : lmc_decompress_file(scratch[2], scratch[0], &options);
+                CHECK(read_bytes_of(scratch[3], g_dst, 1) == SIZE_MAX); /* no part */
+                CHECK((read_bytes_of(scratch[2], g_dst, 4) == 3 && memcmp(g_dst, "old", 3) == 0) ==
+                      (i != 0));
+                remove(scratch[0]);
+                remove(scratch[2]);
+            }
+#endif
+            CHECK_STATUS(status, wanted);
+            if (i == 0) {
+                n_calls = p.calls;
+                CHECK(p.done == size && n_calls >= 3);
+                if (way == 1) CHECK(got == size && memcmp(back, data, size) == 0);
+            } else {
+                CHECK(p.calls == i);
+                if (way < 2) CHECK(got == 77);
+            }
+        }
+    }
+    free(data);
+    free(packed);
+    free(back);
+}
+
+/* -- options of another 1.x -- */
+
+/* What a function does with options of that many bytes, those behind the struct's own being `tail`;
+ * OK is what it would do with the defaults. */
+typedef enum lmc_status (*use_options)(const void *options);
+
+static enum lmc_status use_block_encode(const void *options)
+{
+    static uint8_t ws[1 << 18], dst[200];
+    size_t size;
+    return lmc_block_encode(dst, sizeof dst, &size, g_src, 64, (const lmc_block_options *)options,
+                            ws, sizeof ws);
+}
+static enum lmc_status use_block_decode(const void *options)
+{
+    static uint8_t ws[1 << 18], dst[200];
+    lmc_block_options plain = LMC_BLOCK_OPTIONS(LMC_U8);
+    size_t size;
+    CHECK_STATUS(lmc_block_encode(dst, sizeof dst, &size, g_src, 64, &plain, ws, sizeof ws),
+                 LMC_OK);
+    return lmc_block_decode(g_dst, 64, &size, dst, size, (const lmc_block_options *)options, ws,
+                            sizeof ws);
+}
+static enum lmc_status use_tensor_encode(const void *options)
+{
+    const lmc_tensor_options *const o = (const lmc_tensor_options *)options;
+    size_t size;
+    const enum lmc_status status = lmc_tensor_encode(g_enc, 200, &size, g_src, 64, o, NULL, 0);
+    CHECK((lmc_tensor_bound(64, o) != UINT64_MAX) == (status == LMC_OK));
+    CHECK((lmc_tensor_workspace_size(o) != 0) == (status == LMC_OK));
+    return status;
+}
+static enum lmc_status use_tensor_decode(const void *options)
+{
+    lmc_tensor_options plain = LMC_TENSOR_OPTIONS(LMC_U8);
+    enum lmc_status status;
+    size_t size;
+    CHECK_STATUS(lmc_tensor_encode(g_enc, 200, &size, g_src, 64, &plain, NULL, 0), LMC_OK);
+    status =
+        lmc_tensor_decode(g_dst, 64, g_enc, size, (const lmc_tensor_options *)options, NULL, 0);
+    CHECK_STATUS(lmc_tensor_decode_range(g_dst, 9, g_enc, size, 5, 64,
+                                         (const lmc_tensor_options *)options, NULL, 0),
+                 status);
+    return status;
+}
+#ifndef LMC_NO_QUANTIZE
+static enum lmc_status use_quantizer(const void *options)
+{
+    lmc_memory memory;
+    const lmc_source source = source_of(&memory, g_src, 64);
+    lmc_quantizer *q = NULL;
+    const enum lmc_status status =
+        lmc_quantizer_fit(&q, &source, (const lmc_quantizer_options *)options);
+    CHECK((q != NULL) == (status == LMC_OK));
+    lmc_quantizer_free(q);
+    return status;
+}
+#endif
+static enum lmc_status use_writer(const void *options)
+{
+    lmc_sink sink;
+    lmc_writer *writer = NULL;
+    enum lmc_status status;
+    sink.write = discard;
+    sink.user = NULL;
+    status = lmc_writer_open(&writer, &sink, (const lmc_writer_options *)options);
+    CHECK((writer != NULL) == (status == LMC_OK));
+    lmc_writer_free(writer);
+    return status;
+}
+static lmc_memory options_memory; /* an LMC file */
+static enum lmc_status use_restore(const void *options)
+{
+    lmc_stream stream = lmc_memory_stream(&options_memory);
+    options_memory.position = 0;
+    return lmc_snapshot_restore(&stream, NULL, (const lmc_restore_options *)options);
+}
+static enum lmc_status use_reader(const void *options)
+{
+    const lmc_source source = lmc_memory_source(&options_memory);
+    lmc_reader *reader = NULL;
+    const enum lmc_status status =
+        lmc_reader_open(&reader, &source, (const lmc_reader_options *)options);
+    lmc_reader_free(reader);
+    return status;
+}
+static enum lmc_status use_salvage(const void *options)
+{
+    const lmc_source source = lmc_memory_source(&options_memory);
+    lmc_salvage *salvage = NULL;
+    const enum lmc_status status =
+        lmc_salvage_open(&salvage, &source, (const lmc_reader_options *)options);
+    lmc_salvage_free(salvage);
+    return status;
+}
+static enum lmc_status use_compress(const void *options)
+{
+    const lmc_compress_options *const o = (const lmc_compress_options *)options;
+    enum lmc_status status;
+    uint64_t told;
+    size_t size;
+    status = lmc_compress(g_enc, sizeof g_enc, &size, g_src, 64, LMC_U8, o);
+    CHECK_STATUS(lmc_decompressed_size(options_memory.data, options_memory.size, &told, NULL, o),
+                 status);
+    CHECK_STATUS(lmc_decompress(g_dst, SIZE, &size, options_memory.data, options_memory.size, o),
+                 status);
+#ifndef __wasi__
+    write_bytes_to(scratch[0], options_memory.data, options_memory.size);
+    CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[0], o), status);
+    CHECK_STATUS(lmc_compress_file(scratch[2], scratch[0], LMC_U8, o), status);
+    remove(scratch[0]);
+    remove(scratch[2]);
+#endif
+    return status;
+}
+
+#define ENDS_WITH(type, member)                                                                    \
+    (offsetof(type, member) + sizeof(((type *)0)->member) == sizeof(type) &&                       \
+     offsetof(type, struct_size) == 0)
+
+/* Those of an older program end early, also at 1.0's first member; those of a newer one may ask for
+ * what is not here. */
+static void test_options(void)
+{
+    static const struct {
+        const char *name;
+        use_options use;
+        size_t size;
+        int ends_with_member;
+    } all[] = {{"block_encode", use_block_encode, sizeof(lmc_block_options),
+                ENDS_WITH(lmc_block_options, prediction_size)},
+               {"block_decode", use_block_decode, sizeof(lmc_block_options), 1},
+               {"tensor_encode", use_tensor_encode, sizeof(lmc_tensor_options),
+                ENDS_WITH(lmc_tensor_options, quantizer)},
+               {"tensor_decode", use_tensor_decode, sizeof(lmc_tensor_options), 1},
+#ifndef LMC_NO_QUANTIZE
+               {"quantizer", use_quantizer, sizeof(lmc_quantizer_options),
+                ENDS_WITH(lmc_quantizer_options, alloc_user)},
+#endif
+               {"writer", use_writer, sizeof(lmc_writer_options),
+                ENDS_WITH(lmc_writer_options, alloc_user)},
+               {"restore", use_restore, sizeof(lmc_restore_options),
+                ENDS_WITH(lmc_restore_options, alloc_user)},
+               {"reader", use_reader, sizeof(lmc_reader_options),
+                ENDS_WITH(lmc_reader_options, alloc_user)},
+               {"salvage", use_salvage, sizeof(lmc_reader_options), 1},
+               {"compress", use_compress, sizeof(lmc_compress_options),
+                ENDS_WITH(lmc_compress_options, alloc_user)}};
+    const lmc_sink sink = lmc_memory_sink(&options_memory);
+    size_t i, size;
+    CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, 5000, LMC_BF16, NULL), LMC_OK);
+    CHECK_STATUS(sink.write(sink.user, g_enc, size), LMC_OK);
+    for (i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t sizes[8], k;
+        sizes[0] = 0;
+        sizes[1] = sizeof(size_t);
+        sizes[2] = all[i].size - sizeof(void *);
+        sizes[3] = all[i].size;
+        sizes[4] = all[i].size + 1;
+        sizes[5] = 4096;
+        sizes[6] = 4097;
+        sizes[7] = 1;
+        CHECK(all[i].ends_with_member); /* no padding that a newer member could hide in */
+        for (k = 0; k < 8; k++) {
+            const size_t here = k == 0 ? all[i].size : sizes[k] < 8 ? 8 : sizes[k];
+            uint8_t *const options = (uint8_t *)calloc(1, here); /* so no byte behind is read */
+            enum lmc_status wanted;
+            if (!options) abort();
+            t_note("options of %s, %lu bytes", all[i].name, (unsigned long)sizes[k]);
+            memcpy(options, &sizes[k], sizeof sizes[k]);
+            wanted = k < 6 ? LMC_OK : LMC_ERR_ARGUMENT;
+#ifndef LMC_NO_QUANTIZE
+            if (all[i].use == use_quantizer) { /* which has no default of bits and bound */
+                if (here > 8) ((lmc_quantizer_options *)(void *)options)->bits = 8;
+                else wanted = LMC_ERR_ARGUMENT;
+            }
+#endif
+            CHECK_STATUS(all[i].use(options), wanted);
+            options[here - 1] = 1; /* the last byte: of a pointer, or of what is not known */
+            if (k == 4 || k == 5) CHECK_STATUS(all[i].use(options), LMC_ERR_UNSUPPORTED);
+            free(options);
+        }
+    }
+    lmc_memory_free(&options_memory);
+}
+
+/* A prediction of another size than the block is the wrong one; NULL has none. */
+static void test_block_options(void)
+{
+    static uint8_t ws[1 << 18], dst[200];
+    lmc_block_options options = LMC_BLOCK_OPTIONS(LMC_BF16);
+    size_t size = 77;
+    options.prediction = g_dst;
+    for (options.prediction_size = 62; options.prediction_size <= 66; options.prediction_size += 2)
+        CHECK_STATUS(lmc_block_encode(dst, sizeof dst, &size, g_src, 64, &options, ws, sizeof ws),
+                     options.prediction_size == 64 ? LMC_OK : LMC_ERR_BASE_WRONG);
+    options.prediction = NULL; /* then its size does not matter */
+    CHECK_STATUS(lmc_block_encode(dst, sizeof dst, &size, g_src, 64, &options, ws, sizeof ws),
+                 LMC_OK);
+    CHECK_STATUS(lmc_block_decode(g_dst, 64, &size, dst, size, NULL, ws, sizeof ws), LMC_OK);
+    CHECK(size == 64 && memcmp(g_dst, g_src, 64) == 0);
+    CHECK_STATUS(lmc_block_encode(dst, sizeof dst, &size, g_src, 64, NULL, ws, sizeof ws),
+                 LMC_ERR_ARGUMENT);
 }
 
 /* -- copies -- */
@@ -769,7 +1106,7 @@ static void test_index_limit(void)
             source = lmc_memory_source(&memory);
             stream = lmc_memory_stream(&memory);
             options.limits.max_index_size = restore.limits.max_index_size = limit;
-            CHECK_STATUS(lmc_snapshot_restore(&stream, &restore, NULL), LMC_OK);
+            CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore), LMC_OK);
             CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
             lmc_reader_free(reader);
             options.limits.max_index_size = first - 1; /* and not sooner than it must */
@@ -830,7 +1167,11 @@ int main(int argc, char **argv)
     test_pool();
 #endif
     test_arrays();
+    test_texts();
     test_progress();
+    test_one_call_progress();
+    test_options();
+    test_block_options();
     test_copy();
 #ifndef LMC_NO_QUANTIZE
     test_copy_quantised();

@@ -21,8 +21,8 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
 
     CHECK(bound == size + LMC_BLOCK_HEADER_SIZE);
     memset(ws, 0xA5, ws_size);
-    if (!CHECK_STATUS(lmc_block_encode(enc, bound, &enc_size, src, size, NULL, dtype, g_level,
-                                       position, ws, ws_size),
+    if (!CHECK_STATUS(t_block_encode(enc, bound, &enc_size, src, size, NULL, dtype, g_level,
+                                     position, ws, ws_size),
                       LMC_OK))
         return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
@@ -35,14 +35,14 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype,
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc);
     CHECK((size_t)info.n * info.width == size);
     CHECK(dtype == LMC_AUTO || info.width == lmc_dtype_width(dtype));
-    CHECK(!info.stored ||
+    CHECK(!info.is_stored ||
           (enc_size == bound && memcmp(enc + LMC_BLOCK_HEADER_SIZE, src, size) == 0));
 
     dst = t_tail(&g_dst, size);
     memset(dst, 0x5A, size);
     memset(ws, 0x5A, ws_size);
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
+        t_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
@@ -67,50 +67,50 @@ static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, lmc_pos
     CHECK_STATUS(lmc_block_parse(enc, enc_size, position, &info), LMC_OK);
     n = lmc_block_workspace_size(info.n) - 1; /* AUTO may have found wider, hence fewer elements */
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, position, t_tail(&g_ws, n), n),
+        t_block_decode(dst, size, &got, enc, enc_size, NULL, 0, position, t_tail(&g_ws, n), n),
         LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_block_encode(g_dst.data, g_dst.cap, &got, src, size, NULL, dtype, g_level,
-                                  position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+    CHECK_STATUS(t_block_encode(g_dst.data, g_dst.cap, &got, src, size, NULL, dtype, g_level,
+                                position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     /* the output */
-    CHECK_STATUS(lmc_block_decode(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, NULL, 0,
-                                  position, ws, ws_size),
+    CHECK_STATUS(t_block_decode(t_tail(&g_dst, size - 1), size - 1, &got, enc, enc_size, NULL, 0,
+                                position, ws, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
     step = t_brief ? enc_size / 13 + 1 : enc_size > 700 ? enc_size / 97 : 1;
     for (cap = 0; cap < enc_size; cap += step)
-        CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype,
-                                      g_level, position, ws, ws_size),
+        CHECK_STATUS(t_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level,
+                                    position, ws, ws_size),
                      LMC_ERR_DST_TOO_SMALL);
     cap = enc_size - 1;
-    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level,
-                                  position, ws, ws_size),
+    CHECK_STATUS(t_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, NULL, dtype, g_level,
+                                position, ws, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
     CHECK(got == 12345); /* output parameters are set only on success */
-    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, NULL, dtype,
-                                  g_level, position, ws, ws_size),
+    CHECK_STATUS(t_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, NULL, dtype,
+                                g_level, position, ws, ws_size),
                  LMC_OK);
     /* the same bytes as with more room */
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), copy, enc_size) == 0);
 
     /* the position */
     other.block++;
-    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
                  LMC_ERR_CHECKSUM);
     CHECK_STATUS(lmc_block_parse(enc, enc_size, other, &info), LMC_ERR_CHECKSUM);
     other = position;
     other.run ^= 0x80000000u;
-    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, size, &got, enc, enc_size, NULL, 0, other, ws, ws_size),
                  LMC_ERR_CHECKSUM);
 
     /* the input, one byte short or long */
     memmove(enc + 1, enc, enc_size - 1);
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &got, enc + 1, enc_size - 1, NULL, 0, position, ws, ws_size),
+        t_block_decode(dst, size, &got, enc + 1, enc_size - 1, NULL, 0, position, ws, ws_size),
         LMC_ERR_TRUNCATED);
     memcpy(enc - 1, copy, enc_size);
     enc[enc_size - 1] = 0;
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &got, enc - 1, enc_size + 1, NULL, 0, position, ws, ws_size),
+        t_block_decode(dst, size, &got, enc - 1, enc_size + 1, NULL, 0, position, ws, ws_size),
         LMC_ERR_CORRUPT);
     memcpy(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), copy, LMC_BLOCK_HEADER_SIZE);
     CHECK_STATUS(lmc_block_parse(t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE), LMC_BLOCK_HEADER_SIZE,
@@ -451,8 +451,8 @@ static enum lmc_status decode_bytes(const uint8_t *payload, size_t size, size_t 
     t_store32(block + 12, t_crc32c(0, content, n));
     repair(block);
     memcpy(block + LMC_BLOCK_HEADER_SIZE, payload, size);
-    return lmc_block_decode(t_tail(&g_dst, n), n, &got, block, LMC_BLOCK_HEADER_SIZE + size, NULL,
-                            0, origin, t_tail(&g_ws, ws_size), ws_size);
+    return t_block_decode(t_tail(&g_dst, n), n, &got, block, LMC_BLOCK_HEADER_SIZE + size, NULL, 0,
+                          origin, t_tail(&g_ws, ws_size), ws_size);
 }
 
 /* Blocks that break a rule, all else being right, down to the CRC of their bytes; they end at the
@@ -538,54 +538,53 @@ static void test_arguments(void)
     uint8_t *ws = t_tail(&g_ws, ws_size), *big = g_src.data;
     lmc_block_info info;
     t_note("arguments");
-    CHECK_STATUS(lmc_block_encode(enc, 128, &enc_size, src, 64, NULL, LMC_BF16, g_level, origin, ws,
-                                  ws_size),
-                 LMC_OK);
     CHECK_STATUS(
-        lmc_block_encode(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        t_block_encode(enc, 128, &enc_size, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        LMC_OK);
+    CHECK_STATUS(
+        t_block_encode(NULL, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        t_block_encode(dst, 128, NULL, src, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        t_block_encode(dst, 128, &got, NULL, 64, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        t_block_encode(dst, 128, &got, src, 0, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, origin, ws, ws_size),
+        t_block_encode(dst, 128, &got, src, 63, NULL, LMC_BF16, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, origin, ws, ws_size),
+        t_block_encode(dst, 128, &got, src, 62, NULL, LMC_F32, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, origin, ws, ws_size),
+        t_block_encode(dst, 128, &got, src, 60, NULL, LMC_F64, g_level, origin, ws, ws_size),
         LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_encode(dst, 128, &got, src, 64, NULL, (enum lmc_dtype)LMC_DTYPE_COUNT,
-                                  g_level, origin, ws, ws_size),
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, (enum lmc_dtype)LMC_DTYPE_COUNT,
+                                g_level, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)3,
-                                  origin, ws, ws_size),
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, (enum lmc_level)3, origin,
+                                ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_encode(big, g_src.cap, &got, big,
-                                  ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2, NULL, LMC_BF16, g_level,
-                                  origin, ws, ws_size),
+    CHECK_STATUS(t_block_encode(big, g_src.cap, &got, big, ((size_t)LMC_MAX_BLOCK_ELEMENTS + 1) * 2,
+                                NULL, LMC_BF16, g_level, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
     CHECK_STATUS(
-        lmc_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, NULL, ws_size),
+        t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, NULL, ws_size),
         LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, 0),
+    CHECK_STATUS(t_block_encode(dst, 128, &got, src, 64, NULL, LMC_BF16, g_level, origin, ws, 0),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_block_decode(NULL, 64, &got, enc, enc_size, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(t_block_decode(NULL, 64, &got, enc, enc_size, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_decode(dst, 64, NULL, enc, enc_size, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, 64, NULL, enc, enc_size, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_decode(dst, 64, &got, NULL, enc_size, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, 64, &got, NULL, enc_size, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_decode(dst, 64, &got, enc, enc_size, NULL, 0, origin, NULL, ws_size),
+    CHECK_STATUS(t_block_decode(dst, 64, &got, enc, enc_size, NULL, 0, origin, NULL, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_block_decode(dst, 64, &got, enc, 0, NULL, 0, origin, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, 64, &got, enc, 0, NULL, 0, origin, ws, ws_size),
                  LMC_ERR_TRUNCATED);
     CHECK_STATUS(lmc_block_parse(NULL, LMC_BLOCK_HEADER_SIZE, origin, &info), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_block_parse(enc, LMC_BLOCK_HEADER_SIZE, origin, NULL), LMC_ERR_ARGUMENT);

@@ -237,6 +237,13 @@ class Verbs(Case):
         self.assertEqual(self.listing("raw.lmc")["files"][0]["sha256"], hashlib.sha256(b"raw bytes").hexdigest())
         self.lmc("rebase", "--onto", "none", "m.safetensors.lmc", "-o", "again.lmc")
         self.lmc("-t", "--hash", "again.lmc")
+        whole = self.listing("m.safetensors.lmc")["sha256"]
+        self.assertEqual(self.listing("again.lmc")["sha256"], whole)
+        self.lmc("--hash", "--base", "plain.lmc", "m.safetensors", "-o", "delta.lmc", says="")
+        self.assertEqual(self.listing("delta.lmc")["sha256"], whole)  # however it is coded
+        self.write("m.safetensors", safetensors([("b", "BF16", [3000], parts["a"]), ("a", "F32", [500], parts["b"])]))
+        self.lmc("--hash", "-f", "m.safetensors")
+        self.assertNotEqual(self.listing("m.safetensors.lmc")["sha256"], whole)
         self.lmc("rebase", "--onto", "none", "plain.lmc", "-o", "still-plain.lmc")
         self.lmc("-t", "--hash", "still-plain.lmc", code=1)
         self.lmc("--hash", "-d", "raw.lmc", code=2)
@@ -459,14 +466,35 @@ class Verbs(Case):
         with open(os.path.join(ROOT, "spec", "vectors", "manifest.json")) as f:
             valid = json.load(f)["valid"]
         for want in valid:
-            says = "cannot tell the hashes" if want["name"] == "hash_ends" else ""  # its hashes are not whole
+            damaged = want["section"] == "9.5" and "or" in want and want["name"] not in ("hash_content_wrong", "hash_twice", "hash_twice_apart")
             path = os.path.join(ROOT, "spec", "vectors", "valid", want["name"] + ".lmc")
-            o = json.loads(self.lmc("-l", "--json", path, says=says).stdout)
+            p = self.lmc("-l", "--json", path, says="hashes are damaged" if damaged else None)
+            o = json.loads(p.stdout)
+            self.assertEqual(p.stderr.count(b"\n"), damaged)  # one line, however many items there are
+            self.assertEqual(o.get("hashes") == "damaged", damaged)
+            self.assertEqual(o.get("hashes") == "sha256", any("sha256" in part for file in o["files"] for part in [file] + file["tensors"]))
             for file, found in zip(want["files"], o["files"]):
                 self.assertEqual(found.get("path_hex", file.get("path_hex")), file.get("path_hex"))
                 for t, f in zip(file["tensors"], found["tensors"]):
                     self.assertEqual([int(n) for n in f["shape"]], t["shape"])
             self.assertEqual(len(o["metadata"]), len(want["metadata"]))
+
+    def test_links_that_break_rules(self):
+        """What restores, writes an archive or tests refuses them, and leaves nothing."""
+        vectors = os.path.join(ROOT, "spec", "vectors")
+        with open(os.path.join(vectors, "manifest.json")) as f:
+            wanted = [v for v in json.load(f)["valid"] if v["section"] == "10.2" and v["name"].startswith("links_")]
+        self.assertGreater(len(wanted), 30)
+        for v in wanted:
+            path, bad = os.path.join(vectors, "valid", v["name"] + ".lmc"), "or" in v
+            for how in (["-t", path], ["-dc", path], ["-d", path, "-o", "x"], ["-d", path, "-o", "x", "--", "a"]):
+                p = subprocess.run([LMC, *how], cwd=self.dir, capture_output=True, timeout=60)
+                self.assertEqual(p.returncode, 3 if bad else 0, (how, p.stderr))
+                if bad:
+                    self.assertIn(b"has a list of links ('lmc.links') that breaks the rules", p.stderr)
+                    self.assertEqual(os.listdir(self.dir), [])
+                else:
+                    shutil.rmtree(self.path("x"), ignore_errors=True)
 
     def test_identity_is_that_of_the_content(self):
         w = ("w", "BF16", [1000], bf16(1000))
@@ -1466,7 +1494,7 @@ class BadSnapshots(Case):
         self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (3,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
         for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"), ("magic_of_drafts", "draft of the format, before 1.0: restore it with the lmc that wrote it"),
-                           ("incompatible_bit_5", "a newer lmc and uses feature bit 5"), ("section_critical_gdir", "a newer lmc and uses what this one does not know: update")):
+                           ("incompatible_bit_4", "a newer lmc and uses feature bit 4"), ("section_critical_gdir", "a newer lmc and uses what this one does not know: update")):
             path = os.path.join(ROOT, "spec", "vectors", "invalid", name + ".lmc")
             for args in (["-t"], ["-d", "-o", "out"], ["-l"], ["cat"]):
                 self.lmc(*args, path, code=1, says=says)
@@ -1555,7 +1583,7 @@ class Dump(Case):
         for name, code, says in (("header_crc", 3, "at byte 76: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
                                  ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0080", 3, "the file ends here"),
                                  ("no_lmc_file", 3, "this is no LMC file"), ("magic_of_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
-                                 ("incompatible_bit_5", 1, "Incompatible bit 5 is unknown: of a newer version"), ("records_critical_run", 1, "extension Tag"),
+                                 ("incompatible_bit_4", 1, "Incompatible bit 4 is unknown: of a newer version"), ("records_critical_run", 1, "extension Tag"),
                                  ("mask_mode_65", 3, "Mode of the mask is unknown"), ("sparse_padding", 3, "unused bits")):
             p = self.lmc("dump", self.vector("invalid", name), code=code, says=says)
             self.assertIn(b"  !! ", p.stdout, name)

@@ -29,18 +29,17 @@ static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, siz
     uint64_t state = size;
     size_t got = 4321, i;
     memset(dst, 0x6E, size);
-    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, size, &got, enc, enc_size, NULL, 0, position, ws, ws_size),
                  LMC_ERR_BASE_MISSING);
-    CHECK_STATUS(
-        lmc_block_decode(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size),
-        LMC_ERR_BASE_MISSING);
-    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size),
+    CHECK_STATUS(t_block_decode(dst, size, &got, enc, enc_size, NULL, size, position, ws, ws_size),
+                 LMC_ERR_BASE_MISSING);
+    CHECK_STATUS(t_block_decode(dst, size, &got, enc, enc_size, base, 0, position, ws, ws_size),
                  LMC_ERR_BASE_WRONG);
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size),
+        t_block_decode(dst, size, &got, enc, enc_size, base + 1, size - 1, position, ws, ws_size),
         LMC_ERR_BASE_WRONG);
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size),
+        t_block_decode(dst, size, &got, enc, enc_size, base, size + 1, position, ws, ws_size),
         LMC_ERR_BASE_WRONG);
     for (i = 0; i < 4; i++) { /* the first byte, the last, two others */
         const size_t at = i == 0 ? 0 : i == 1 ? size - 1 : t_below(&state, size);
@@ -48,7 +47,7 @@ static void refuse_bases(const uint8_t *enc, size_t enc_size, uint8_t *base, siz
         if (i > 1 && size > 100000) break;
         base[at] ^= bit;
         CHECK_STATUS(
-            lmc_block_decode(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size),
+            t_block_decode(dst, size, &got, enc, enc_size, base, size, position, ws, ws_size),
             LMC_ERR_BASE_WRONG);
         base[at] ^= bit;
     }
@@ -67,12 +66,12 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     size_t enc_size = 0, direct_size = 0, dst_size = 0;
     lmc_block_info info;
 
-    if (!CHECK_STATUS(lmc_block_encode(enc, bound, &direct_size, src, size, NULL, dtype, g_level,
-                                       position, ws, ws_size),
+    if (!CHECK_STATUS(t_block_encode(enc, bound, &direct_size, src, size, NULL, dtype, g_level,
+                                     position, ws, ws_size),
                       LMC_OK))
         return 0;
-    if (!CHECK_STATUS(lmc_block_encode(enc, bound, &enc_size, src, size, base, dtype, g_level,
-                                       position, ws, ws_size),
+    if (!CHECK_STATUS(t_block_encode(enc, bound, &enc_size, src, size, base, dtype, g_level,
+                                     position, ws, ws_size),
                       LMC_OK))
         return 0;
     CHECK(enc_size > LMC_BLOCK_HEADER_SIZE && enc_size <= bound);
@@ -86,27 +85,27 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     CHECK(info.size == size && info.encoded_size == enc_size && info.crc == crc &&
           (size_t)info.n * info.width == size);
     CHECK(info.base_crc == (info.has_prediction ? base_crc : 0) &&
-          !(info.stored && info.has_prediction));
+          !(info.is_stored && info.has_prediction));
     g_predicted += info.has_prediction;
 
     dst = t_tail(&g_dst, size);
     memset(dst, 0x5A, size);
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size),
+        t_block_decode(dst, size, &dst_size, enc, enc_size, base, size, position, ws, ws_size),
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0 && t_crc32c(0, base, size) == base_crc);
     if (info.has_prediction) {
         refuse_bases(enc, enc_size, base, size, position, ws, ws_size);
     } else {
         CHECK_STATUS(
-            lmc_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
+            t_block_decode(dst, size, &dst_size, enc, enc_size, NULL, 0, position, ws, ws_size),
             LMC_OK);
         CHECK(memcmp(dst, src, size) == 0);
     }
     memcpy(dst, base, size);
     dst_size = 0;
     CHECK_STATUS(
-        lmc_block_decode(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size),
+        t_block_decode(dst, size, &dst_size, enc, enc_size, dst, size, position, ws, ws_size),
         LMC_OK);
     CHECK(dst_size == size && memcmp(dst, src, size) == 0);
     return enc_size;
@@ -128,39 +127,39 @@ static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype
     if (enc_size == 0) return; /* has been counted */
     for (cap = 0; cap < enc_size;
          cap += cap + step >= enc_size && cap + 1 < enc_size ? enc_size - 1 - cap : step)
-        CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype,
-                                      g_level, position, ws, ws_size),
+        CHECK_STATUS(t_block_encode(t_tail(&g_dst, cap), cap, &got, src, size, base, dtype, g_level,
+                                    position, ws, ws_size),
                      LMC_ERR_DST_TOO_SMALL);
-    CHECK_STATUS(lmc_block_encode(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level,
-                                  position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
+    CHECK_STATUS(t_block_encode(g_dst.data, g_dst.cap, &got, src, size, base, dtype, g_level,
+                                position, t_tail(&g_ws, ws_size - 1), ws_size - 1),
                  LMC_ERR_WORKSPACE);
     CHECK(got == 12345);
-    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype,
-                                  g_level, position, ws, ws_size),
+    CHECK_STATUS(t_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, base, dtype,
+                                g_level, position, ws, ws_size),
                  LMC_OK);
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), enc, enc_size) == 0);
-    CHECK_STATUS(lmc_block_encode(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size,
-                                  base, dtype, g_level, position, g_ws.data, g_ws.cap),
+    CHECK_STATUS(t_block_encode(t_tail(&g_dst, enc_size + 999), enc_size + 999, &got, src, size,
+                                base, dtype, g_level, position, g_ws.data, g_ws.cap),
                  LMC_OK);
     /* a larger workspace changes nothing */
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size + 999), enc, enc_size) == 0);
     CHECK_STATUS(lmc_block_parse(enc, enc_size, position, &info), LMC_OK);
     cap = lmc_block_workspace_size(info.n) - 1;
-    CHECK_STATUS(lmc_block_decode(g_dst.data, size, &got, enc, enc_size, base, size, position,
-                                  t_tail(&g_ws, cap), cap),
+    CHECK_STATUS(t_block_decode(g_dst.data, size, &got, enc, enc_size, base, size, position,
+                                t_tail(&g_ws, cap), cap),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_block_decode(g_dst.data, size - 1, &got, enc, enc_size, base, size, position,
-                                  ws, ws_size),
+    CHECK_STATUS(t_block_decode(g_dst.data, size - 1, &got, enc, enc_size, base, size, position, ws,
+                                ws_size),
                  LMC_ERR_DST_TOO_SMALL);
     /* no alignment: everything at odd addresses */
     memmove(odd_src, src, size);
     memmove(odd_base, base, size);
-    CHECK_STATUS(lmc_block_encode(odd_enc, lmc_block_bound(size), &got, odd_src, size, odd_base,
-                                  dtype, g_level, position, g_ws.data + 7, ws_size),
+    CHECK_STATUS(t_block_encode(odd_enc, lmc_block_bound(size), &got, odd_src, size, odd_base,
+                                dtype, g_level, position, g_ws.data + 7, ws_size),
                  LMC_OK);
     CHECK(got == enc_size && memcmp(odd_enc, t_tail(&g_enc, enc_size), enc_size) == 0);
-    CHECK_STATUS(lmc_block_decode(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position,
-                                  g_ws.data + 9, ws_size),
+    CHECK_STATUS(t_block_decode(odd_dst, size, &got, odd_enc, enc_size, odd_base, size, position,
+                                g_ws.data + 9, ws_size),
                  LMC_OK);
     CHECK(got == size && memcmp(odd_dst, odd_src, size) == 0);
 }
@@ -338,8 +337,8 @@ static void test_two_classes(void)
         t_store16(g_src.data + 2 * i,
                   exponent << 7 | (exponent < 108 ? (uint32_t)t_below(&seed, 128) : mantissa));
     }
-    CHECK_STATUS(lmc_block_encode(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data,
-                                  LMC_BF16, g_level, origin, g_ws.data, g_ws.cap),
+    CHECK_STATUS(t_block_encode(g_enc.data, g_enc.cap, &got, g_src.data, 2 * n, g_base.data,
+                                LMC_BF16, g_level, origin, g_ws.data, g_ws.cap),
                  LMC_OK);
     if (getenv("LMC_TEST_VERBOSE")) printf("two classes: %lu\n", (unsigned long)got);
     CHECK(got < n / 2 * 105 / 100);
@@ -366,8 +365,8 @@ static void test_missing_base(void)
     CHECK(enc_size < size / 10);
     options.prediction = NULL;
     options.prediction_size = 0;
-    CHECK_STATUS(lmc_tensor_decode(g_dst.data, 0, size, g_enc.data, enc_size, size, &options,
-                                   g_ws.data, lmc_tensor_workspace_size(&options)),
+    CHECK_STATUS(lmc_tensor_decode(g_dst.data, size, g_enc.data, enc_size, &options, g_ws.data,
+                                   lmc_tensor_workspace_size(&options)),
                  LMC_ERR_BASE_MISSING);
 }
 
@@ -564,8 +563,8 @@ static enum lmc_status decode_built(const built *b, const uint8_t *base, size_t 
     uint8_t *const enc = t_tail(&g_enc, b->size);
     memcpy(enc, b->data, b->size);
     memset(t_tail(&g_dst, size), 0x44, size);
-    return lmc_block_decode(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0,
-                            origin, t_tail(&g_ws, ws_size), ws_size);
+    return t_block_decode(t_tail(&g_dst, size), size, got, enc, b->size, base, base ? size : 0,
+                          origin, t_tail(&g_ws, ws_size), ws_size);
 }
 
 /* What the header may not say, and what the payload may not. */
@@ -684,9 +683,9 @@ static void test_built(void)
         { /* in place */
             const size_t ws_size = lmc_block_workspace_size(b.n);
             memcpy(t_tail(&g_dst, size), base, size);
-            CHECK_STATUS(lmc_block_decode(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size),
-                                          b.size, t_tail(&g_dst, size), size, origin,
-                                          t_tail(&g_ws, ws_size), ws_size),
+            CHECK_STATUS(t_block_decode(t_tail(&g_dst, size), size, &got, t_tail(&g_enc, b.size),
+                                        b.size, t_tail(&g_dst, size), size, origin,
+                                        t_tail(&g_ws, ws_size), ws_size),
                          LMC_OK);
             CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
         }
@@ -749,8 +748,8 @@ static enum lmc_status decode_range(uint64_t offset, size_t size, const uint8_t 
 {
     const size_t ws_size = lmc_tensor_workspace_size(options);
     memset(t_tail(&g_dst, size), 0x33, size);
-    return lmc_tensor_decode(t_tail(&g_dst, size), offset, size, enc, enc_size, total, options,
-                             t_tail(&g_ws, ws_size), ws_size);
+    return lmc_tensor_decode_range(t_tail(&g_dst, size), size, enc, enc_size, offset, total,
+                                   options, t_tail(&g_ws, ws_size), ws_size);
 }
 
 static void test_tensors(void)
@@ -811,9 +810,9 @@ static void test_tensors(void)
                     CHECK(got == 5);
                     memcpy(dst, base, size);
                     options.prediction = dst;
-                    CHECK_STATUS(lmc_tensor_decode(dst, 0, size, copy, enc_size, size, &options,
-                                                   g_ws.data, g_ws.cap),
-                                 LMC_OK);
+                    CHECK_STATUS(
+                        lmc_tensor_decode(dst, size, copy, enc_size, &options, g_ws.data, g_ws.cap),
+                        LMC_OK);
                     CHECK(memcmp(dst, src, size) == 0);
                     options.prediction = base;
                 }
@@ -1755,7 +1754,7 @@ static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
     in->at = 0;
     stream.read = t_read;
     stream.user = in;
-    status = lmc_snapshot_restore(&stream, &options, NULL);
+    status = lmc_snapshot_restore(&stream, NULL, &options);
     CHECK(!began);
     return status;
 }

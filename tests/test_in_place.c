@@ -120,12 +120,12 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
     options.read_back = disk_read;
     options.base = d->base;
     options.in_place = 1;
-    options.n_done = d->n_done = n_done;
+    options.done_size = d->n_done = n_done;
     delta->at = 0;
     d->writes = 0;
     stream.read = t_read;
     stream.user = delta;
-    return lmc_snapshot_restore(&stream, &options, identity);
+    return lmc_snapshot_restore(&stream, identity, &options);
 }
 
 /* After a crash: the journal is written again. Returns how far the disk is. */
@@ -336,12 +336,12 @@ static void test_refusals(void)
     stream.read = t_read;
     stream.user = &delta;
     options.in_place = 1;
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_ARGUMENT);
     options.in_place = 0;
-    options.n_done = 1;
+    options.done_size = 1;
     options.base = &base;
     options.read_back = disk_read;
-    CHECK_STATUS(lmc_snapshot_restore(&stream, &options, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_ARGUMENT);
     t_note("reading");
     memset(&calls, 0, sizeof calls);
     calls.fail_at = -1;

@@ -211,7 +211,7 @@ static uint8_t *quantized_copy(const lmc_quantizer *q, const uint8_t *x, size_t 
                                const uint8_t *second)
 {
     uint8_t *const y = (uint8_t *)t_copy(x, size);
-    CHECK_STATUS(lmc_quantizer_apply(q, y, 0, size, second), LMC_OK);
+    CHECK_STATUS(lmc_quantizer_apply(q, 0, y, size, second), LMC_OK);
     return y;
 }
 
@@ -229,14 +229,14 @@ static void check_pieces(const plan *p, const lmc_quantizer *q, const uint8_t *x
         memcpy(t_tail(&g_dst, n), x + at, n);
         if (second) memcpy(t_tail(&g_second, n), second + at, n);
         CHECK_STATUS(
-            lmc_quantizer_apply(q, t_tail(&g_dst, n), at, n, second ? t_tail(&g_second, n) : NULL),
+            lmc_quantizer_apply(q, at, t_tail(&g_dst, n), n, second ? t_tail(&g_second, n) : NULL),
             LMC_OK);
         memcpy(z + at, t_tail(&g_dst, n), n);
         if (at > 100000 && t_quick) break;
     }
     CHECK(memcmp(z, y, at < size ? at : size) == 0);
     memcpy(z, y, size);
-    CHECK_STATUS(lmc_quantizer_apply(q, z, 0, size, second), LMC_OK);
+    CHECK_STATUS(lmc_quantizer_apply(q, 0, z, size, second), LMC_OK);
     CHECK(memcmp(z, y, size) == 0);
     free(z);
 }
@@ -502,7 +502,7 @@ static void test_reasons(void)
             CHECK(info.loss.generation == 0 && info.loss.measure == LMC_MEASURE_NONE &&
                   info.loss.error == 0);
             memcpy(v, x, size);
-            CHECK_STATUS(lmc_quantizer_apply(q, v, 0, size, NULL), LMC_OK);
+            CHECK_STATUS(lmc_quantizer_apply(q, 0, v, size, NULL), LMC_OK);
             CHECK(memcmp(v, x, size) == 0);
         }
         lmc_quantizer_free(q);
@@ -583,14 +583,14 @@ static void test_reasons(void)
     q = fit(&p, x, 4 * most, v, NULL, &info);
     if (q) {
         CHECK(!info.is_lossless);
-        CHECK_STATUS(lmc_quantizer_apply(NULL, x, 0, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, NULL, 0, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, x, 0, 4, NULL), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, x, 2, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, x, 0, 3, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, x, 4 * most, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, x, UINT64_MAX - 3, 4, v), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_quantizer_apply(q, NULL, 4 * most, 0, NULL), LMC_OK);
+        CHECK_STATUS(lmc_quantizer_apply(NULL, 0, x, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, 0, NULL, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, 0, x, 4, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, 2, x, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, 0, x, 3, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, 4 * most, x, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, UINT64_MAX - 3, x, 4, v), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_apply(q, 4 * most, NULL, 0, NULL), LMC_OK);
     }
     lmc_quantizer_free(q);
     free(x);
@@ -689,8 +689,8 @@ static enum lmc_status decode(uint8_t *dst, uint64_t offset, size_t size, const 
                               size_t enc_size, uint64_t total, const lmc_tensor_options *options)
 {
     const size_t ws_size = lmc_tensor_workspace_size(options);
-    return lmc_tensor_decode(dst, offset, size, enc, enc_size, total, options,
-                             t_tail(&g_ws, ws_size), ws_size);
+    return lmc_tensor_decode_range(dst, size, enc, enc_size, offset, total, options,
+                                   t_tail(&g_ws, ws_size), ws_size);
 }
 
 /* Blocks by layout. */
@@ -1027,7 +1027,7 @@ static int make_sample(sample *s, size_t i)
     }
     if (enc && CHECK(s->size == s->info.encoded_size && enc[at + 1] >> 5 == 2)) {
         s->block = (uint8_t *)t_copy(enc + at, s->size);
-        CHECK_STATUS(lmc_quantizer_apply(q, x, 0, size, decoded), LMC_OK);
+        CHECK_STATUS(lmc_quantizer_apply(q, 0, x, size, decoded), LMC_OK);
         s->content = (uint8_t *)t_copy(x + from, s->info.size);
         if (decoded) s->prediction = (uint8_t *)t_copy(decoded + from, s->info.size);
     }
@@ -1057,8 +1057,8 @@ static enum lmc_status decode_sample(const sample *s, const uint8_t *block, size
     size_t got = 77;
     memcpy(src, block, size);
     if (pair) memcpy(pair, s->prediction, s->info.size);
-    status = lmc_block_decode(dst, s->info.size, &got, src, size, pair, pair ? s->info.size : 0,
-                              s->position, t_tail(&g_ws, ws_size), ws_size);
+    status = t_block_decode(dst, s->info.size, &got, src, size, pair, pair ? s->info.size : 0,
+                            s->position, t_tail(&g_ws, ws_size), ws_size);
     if (status == LMC_OK) CHECK(got == s->info.size && memcmp(dst, s->content, got) == 0);
     else CHECK(got == 77);
     return status;
@@ -1377,7 +1377,7 @@ static void make_states(states *s, size_t n, int one_file)
                 is_first ? s->quantizers[second] : NULL, &info);
         if (s->quantizers[i] == NULL) abort();
         CHECK(info.is_lossless == (i == SMALL));
-        CHECK_STATUS(lmc_quantizer_apply(s->quantizers[i], s->decoded[i].data, 0,
+        CHECK_STATUS(lmc_quantizer_apply(s->quantizers[i], 0, s->decoded[i].data,
                                          s->decoded[i].size,
                                          is_first ? s->decoded[second].data : NULL),
                      LMC_OK);
@@ -1471,7 +1471,7 @@ static void recover(const t_model *model, lmc_reader *reader, lmc_quantizer **qu
             memset(&twins[n], 0xFF, sizeof twins[n]);
             t_note("recovering %s", t->name);
             if (!CHECK_STATUS(
-                    lmc_reader_recover_quantizer(&quantizers[n], reader, i, there, &twins[n]),
+                    lmc_reader_recover_quantizer(reader, i, there, &quantizers[n], &twins[n]),
                     LMC_OK))
                 continue;
             CHECK_STATUS(lmc_quantizer_get_info(quantizers[n], &info), LMC_OK);
@@ -1787,15 +1787,15 @@ static void test_refusals(void)
         CHECK_STATUS(t_write_model(&s.source, &out, &options, 0, NULL), LMC_OK);
         reader = open_memory(&out, NULL, NULL);
         far = lmc_reader_get_file(reader, 0)->tensors[0];
-        CHECK_STATUS(lmc_reader_recover_quantizer(NULL, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_reader_recover_quantizer(&q, NULL, 0, &far, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 3, &far, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 0, NULL, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, &far, NULL, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(NULL, 0, &far, &q, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 3, &far, &q, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, NULL, &q, &twin), LMC_ERR_ARGUMENT);
         far.offset = UINT64_MAX;
-        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 0, &far, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, &far, &q, &twin), LMC_ERR_ARGUMENT);
         CHECK(q == NULL);
         far = lmc_reader_get_file(reader, 2)->tensors[0]; /* m.0, whose twin no one wants to know */
-        CHECK_STATUS(lmc_reader_recover_quantizer(&q, reader, 2, &far, NULL), LMC_OK);
+        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 2, &far, &q, NULL), LMC_OK);
         if (q) CHECK(lmc_quantizer_get_info(q, &info) == LMC_OK && info.is_lossless);
         lmc_quantizer_free(q);
         lmc_reader_free(reader);
@@ -1864,7 +1864,7 @@ static void test_snapshot_faults(void)
                     lmc_quantizer *q = NULL;
                     lmc_twin twin;
                     status = lmc_reader_recover_quantizer(
-                        &q, reader, 0, &lmc_reader_get_file(reader, 0)->tensors[i], &twin);
+                        reader, 0, &lmc_reader_get_file(reader, 0)->tensors[i], &q, &twin);
                     CHECK((q != NULL) == (status == LMC_OK));
                     lmc_quantizer_free(q);
                 }

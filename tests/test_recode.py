@@ -347,7 +347,7 @@ class Rebase(Chain):
             manifest = json.load(f)
 
         def describe(path):
-            o = self.listing(path)
+            o = json.loads(self.lmc("-l", "--json", path, says="").stdout)  # it may say that hashes are damaged
             o["metadata"] = {k: v for k, v in o["metadata"].items() if not k.startswith("lmc.")}
             for file in o["files"]:
                 for part in [file] + file["tensors"]:
@@ -355,13 +355,11 @@ class Rebase(Chain):
                     part.pop("sha256", None)  # of some vectors it is wrong, on purpose; made anew it is right
             return o["identity"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
         for v in manifest["valid"]:
-            if v["name"] == "hash_ends":
-                continue  # a listing says that its hashes are not whole: see Verbs.test_json_of_every_vector
             path = os.path.join(vectors, "valid", v["name"] + ".lmc")
             bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
             process = self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc", says="")
             self.assertEqual(describe("x.lmc"), describe(path))
-            left_out = {k for k in self.listing(path)["metadata"] if k.startswith("lmc.")} - {"lmc.base", "lmc.links", "lmc.policy", "lmc.source"}
+            left_out = {k for k in json.loads(self.lmc("-l", "--json", path, says="").stdout)["metadata"] if k.startswith("lmc.")} - {"lmc.base", "lmc.links", "lmc.policy", "lmc.source"}
             self.assertEqual(left_out, set(re.findall(r"its metadata '(.*?)' tells of the old file", process.stderr.decode())))
             self.assertFalse(left_out & set(self.listing("x.lmc")["metadata"]))
             self.lmc("verify", "x.lmc")

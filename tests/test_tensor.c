@@ -38,8 +38,8 @@ static enum lmc_status decode(uint64_t offset, size_t size, const uint8_t *enc, 
     size_t ws_size = lmc_tensor_workspace_size(options);
     uint8_t *dst = t_tail(&g_dst, size);
     memset(dst, 0x33, size);
-    return lmc_tensor_decode(dst, offset, size, enc, enc_size, total, options,
-                             t_tail(&g_ws, ws_size), ws_size);
+    return lmc_tensor_decode_range(dst, size, enc, enc_size, offset, total, options,
+                                   t_tail(&g_ws, ws_size), ws_size);
 }
 
 static void test_sizes(void)
@@ -259,15 +259,15 @@ static void test_arguments(void)
     CHECK_STATUS(lmc_tensor_encode(dst, 200, &got, src, 100, &options, t_tail(&g_ws, ws_size - 1),
                                    ws_size - 1),
                  LMC_ERR_WORKSPACE);
-    CHECK_STATUS(lmc_tensor_decode(NULL, 0, 100, enc, enc_size, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(NULL, 100, enc, enc_size, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, NULL, enc_size, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(dst, 100, NULL, enc_size, &options, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, enc, enc_size, 100, NULL, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(dst, 100, enc, enc_size, NULL, g_ws.data, ws_size),
                  LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, enc, enc_size, 100, &options, NULL, 0), LMC_OK);
-    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, enc, enc_size, 100, &options,
-                                   t_tail(&g_ws, ws_size - 1), ws_size - 1),
+    CHECK_STATUS(lmc_tensor_decode(dst, 100, enc, enc_size, &options, NULL, 0), LMC_OK);
+    CHECK_STATUS(lmc_tensor_decode(dst, 100, enc, enc_size, &options, t_tail(&g_ws, ws_size - 1),
+                                   ws_size - 1),
                  LMC_ERR_WORKSPACE);
     { /* a part of a block, which is larger than the workspace's owner has said: as many elements,
          but of 8 bytes */
@@ -278,19 +278,19 @@ static void test_arguments(void)
         CHECK_STATUS(lmc_tensor_encode(g_enc.data, g_enc.cap, &wide_size, g_src.data, 8 * n, &wide,
                                        g_ws.data, g_ws.cap),
                      LMC_OK);
-        CHECK_STATUS(lmc_tensor_decode(dst, 8, 100, g_enc.data, wide_size, 8 * n, &wide, g_ws.data,
-                                       g_ws.cap),
+        CHECK_STATUS(lmc_tensor_decode_range(dst, 100, g_enc.data, wide_size, 8, 8 * n, &wide,
+                                             g_ws.data, g_ws.cap),
                      LMC_OK);
-        CHECK_STATUS(lmc_tensor_decode(dst, 8, 100, g_enc.data, wide_size, 8 * n, &bytes, g_ws.data,
-                                       g_ws.cap),
+        CHECK_STATUS(lmc_tensor_decode_range(dst, 100, g_enc.data, wide_size, 8, 8 * n, &bytes,
+                                             g_ws.data, g_ws.cap),
                      LMC_ERR_WORKSPACE);
     }
-    CHECK_STATUS(lmc_tensor_decode(dst, 0, 0, NULL, 0, 0, &options, g_ws.data, ws_size), LMC_OK);
+    CHECK_STATUS(lmc_tensor_decode(dst, 0, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK_STATUS(lmc_tensor_encode(dst, 0, &got, NULL, 0, &options, g_ws.data, ws_size), LMC_OK);
     CHECK(got == 0);
     CHECK_STATUS(lmc_tensor_encode(NULL, 0, &got, src, 100, &options, g_ws.data, ws_size),
                  LMC_ERR_DST_TOO_SMALL);
-    CHECK_STATUS(lmc_tensor_decode(dst, 0, 100, NULL, 0, 100, &options, g_ws.data, ws_size),
+    CHECK_STATUS(lmc_tensor_decode(dst, 100, NULL, 0, &options, g_ws.data, ws_size),
                  LMC_ERR_TRUNCATED);
     t_note("1024 workers with the largest blocks: more than 32 bits can count");
     bad = options;

@@ -263,13 +263,13 @@ static void one(const char *path)
     options.limits.max_total_size = reader_options.limits.max_total_size = (uint64_t)1 << 28;
     stream.read = t_read;
     stream.user = source.user = &in;
-    status = lmc_snapshot_restore(&stream, &options, id);
+    status = lmc_snapshot_restore(&stream, id, &options);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
     hex("identity", id, 32);
     in.at = 0; /* again, with what need not be checked */
     options.check_hashes = 1;
     options.user = &again;
-    status = lmc_snapshot_restore(&stream, &options, NULL);
+    status = lmc_snapshot_restore(&stream, NULL, &options);
     printf(", \"checked\": \"%s\"", lmc_status_name(status));
     source.read_at = t_read_at;
     source.size = in.size;

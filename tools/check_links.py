@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Fails if a page (*.md under git) links to a file or heading of the repository that is not there,
-or names a file, as `src/api.h`, that is not there. SPDX-License-Identifier: MIT"""
+or names a file, as `src/api.h`, that is not there; or if code or a page cites a rule of the format,
+as R5.1-8, that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
 import glob, os, re, subprocess, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -35,10 +36,22 @@ def dead(page):
             yield "%s: names %s" % (page, path)
 
 
+def unknown_rules(files):
+    rules = set(re.findall(r"\*\*(R[0-9.]+-[0-9]+)\*\*", read("spec/lmc-format.md"))) | {"RD-1"}
+    for name in files:
+        for rule in re.findall(r"\bR[0-9]+(?:\.[0-9]+)?-[0-9]+\b", read(name)):
+            if rule not in rules:
+                yield "%s: cites the rule %s" % (name, rule)
+
+
 if __name__ == "__main__":
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=TOP, check=True, capture_output=True,
                             text=True)
     pages = listed.stdout.split()
     found = [line for page in pages for line in dead(page)]
+    code = ["*.c", "*.h", "*.inl", "*.in", "*.py", "*.rs", "*.mjs", "*.rb", "*.md", "*.1"]
+    listed = subprocess.run(["git", "ls-files", *code], cwd=TOP, check=True, capture_output=True,
+                            text=True)
+    found += unknown_rules(name for name in listed.stdout.split() if name != "lmc.h")
     print("\n".join(found) or "%d pages: all links and names of files lead somewhere" % len(pages))
     sys.exit(bool(found))

@@ -26,7 +26,7 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
-#define KNOWN_FEATURES 5u /* bits of Incompatible (spec 4.2) */
+#define KNOWN_FEATURES 4u /* bits of Incompatible (spec 4.2) */
 
 static uint64_t read_incompatible(const uint8_t *header)
 {
@@ -106,7 +106,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
 
 const char *name_conformance(unsigned level)
 {
-    static const char *const names[] = {"Direct", "Max", "Delta", "Own", "Quantised", "All"};
+    static const char *const names[] = {"Direct", "Joint", "Delta", "Own", "Quantised"};
     return names[level];
 }
 

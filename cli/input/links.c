@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../sys/memory.h"
+#include "../sys/report.h"
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
@@ -38,10 +39,12 @@ void *encode_links(const struct links *l, size_t *size)
     return bytes;
 }
 
-/* As the paths of files are (spec 5.1): relative and plain. */
+#define MAX_TEXT_SIZE 65535u /* of Path and Target (R10.2-5) */
+
+/* As the paths of files are (R5.1-12): relative and plain. */
 static int is_plain_path(const char *path)
 {
-    if (strchr(path, '\\') || strlen(path) > 65535) return 0;
+    if (strchr(path, '\\')) return 0;
     for (const char *part = path;;) {
         const size_t size = strcspn(part, "/");
         if (size == 0 || (size == 1 && part[0] == '.') ||
@@ -52,12 +55,13 @@ static int is_plain_path(const char *path)
     }
 }
 
-/* The text at *at, which ends with a zero byte, and moves on; NULL: it does not. */
+/* The text at *at, which ends with a zero byte, and moves on; NULL: it does not, or is none that a
+ * link may have. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *text = *at, *zero;
     zero = (const char *)memchr(text, 0, (size_t)(end - text));
-    if (!zero || zero == text) return NULL;
+    if (!zero || zero == text || (size_t)(zero - text) > MAX_TEXT_SIZE) return NULL;
     *at = zero + 1;
     return text;
 }
@@ -70,7 +74,8 @@ int decode_links(struct links *l, const void *value, size_t size)
         const char type = *at++;
         const char *path = take_text(&at, end), *target = path ? take_text(&at, end) : NULL;
         if ((type != LINK_SYMBOLIC && type != LINK_HARD) || !target || !is_plain_path(path) ||
-            (type == LINK_HARD && !is_plain_path(target)) || (last && strcmp(last, path) >= 0)) {
+            (type == LINK_HARD && (!is_plain_path(target) || strcmp(path, target) == 0)) ||
+            (last && strcmp(last, path) >= 0)) { /* R10.2-5 to R10.2-7 */
             free_links(l);
             return -1;
         }
@@ -80,13 +85,112 @@ int decode_links(struct links *l, const void *value, size_t size)
     return 0;
 }
 
+void add_seen_file(struct seen_files *seen, const lmc_file *file)
+{
+    struct seen_file *f;
+    if (seen->n == seen->room) {
+        seen->room = seen->room * 2 + 16;
+        seen->list = (struct seen_file *)resize(seen->list, seen->room, sizeof *seen->list);
+    }
+    f = &seen->list[seen->n++];
+    f->path = copy_string(file->path, strlen(file->path));
+    f->is_directory = file->kind == LMC_FILE_DIRECTORY;
+    f->size = file->size;
+    f->crc = file->crc;
+}
+
+void free_seen_files(struct seen_files *seen)
+{
+    for (size_t i = 0; i < seen->n; i++) free(seen->list[i].path);
+    free(seen->list);
+    memset(seen, 0, sizeof *seen);
+}
+
+static int compare_seen(const void *a, const void *b)
+{
+    return strcmp(((const struct seen_file *)a)->path, ((const struct seen_file *)b)->path);
+}
+
+static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
+{
+    struct seen_file key;
+    memset(&key, 0, sizeof key);
+    key.path = (char *)path; /* which is only read */
+    return seen->n ? (const struct seen_file *)bsearch(&key, seen->list, seen->n, sizeof key,
+                                                       compare_seen)
+                   : NULL;
+}
+
+/* Marks the links that something lies below: by the directories on the way to path, of which none
+ * may be a link. -1: one is; or, of a symbolic link, one is a file. */
+static int check_way(const struct links *l, const struct seen_files *seen, const char *path,
+                     int is_link)
+{
+    char *way = copy_string(path, strlen(path));
+    int error = 0;
+    for (char *slash = strchr(way, '/'); slash && !error; slash = strchr(slash + 1, '/')) {
+        const struct link *above;
+        *slash = 0;
+        above = find_link_record(l, way);
+        if (above && above->type == LINK_SYMBOLIC) error = -1;
+        if (is_link) {
+            const struct seen_file *f = find_seen(seen, way);
+            if (f && !f->is_directory) error = -1;
+        }
+        *slash = '/';
+    }
+    free(way);
+    return error;
+}
+
+/* R10.2-7 and R10.2-8. That the files of a hard link are equal is seen by size and CRC here. */
+int match_links(const struct links *l, struct seen_files *seen)
+{
+    int error = 0;
+    if (l->n == 0) return 0;
+    if (seen->n) qsort(seen->list, seen->n, sizeof *seen->list, compare_seen);
+    for (size_t i = 0; i < seen->n && !error; i++)
+        error = check_way(l, seen, seen->list[i].path, 0);
+    for (size_t i = 0; i < l->n && !error; i++) {
+        const struct link *link = &l->list[i];
+        const struct seen_file *a = find_seen(seen, link->path), *b;
+        if (link->type == LINK_SYMBOLIC) {
+            error = a ? -1 : check_way(l, seen, link->path, 1);
+            continue;
+        }
+        b = find_seen(seen, link->target);
+        if (!a || !b || a->is_directory || b->is_directory || a->size != b->size ||
+            a->crc != b->crc)
+            error = -1;
+    }
+    return error;
+}
+
 int read_links(struct links *l, const lmc_reader *reader)
 {
+    struct seen_files seen;
+    const lmc_file *file;
     const void *value;
     size_t size;
+    int error;
     memset(l, 0, sizeof *l);
+    memset(&seen, 0, sizeof seen);
     if (lmc_reader_find_metadata(reader, LINKS_KEY, &value, &size) != LMC_OK) return 0;
-    return decode_links(l, value, size);
+    error = decode_links(l, value, size);
+    for (size_t i = 0; l->n && (file = lmc_reader_get_file(reader, i)) != NULL; i++)
+        add_seen_file(&seen, file);
+    if (!error) error = match_links(l, &seen);
+    if (error) free_links(l);
+    free_seen_files(&seen);
+    return error;
+}
+
+int fail_bad_links(const char *name)
+{
+    return fail(CODE_CORRUPT, name,
+                "has a list of links ('%s') that breaks the rules of the format, so it is damaged "
+                "or forged; 'lmc salvage' restores the files without it",
+                LINKS_KEY);
 }
 
 const struct link *find_link_record(const struct links *l, const char *path)

@@ -10,6 +10,7 @@
 #include "../sys/platform.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -38,8 +39,29 @@ void *encode_links(const struct links *l, size_t *size);
 /* Reads the entry. 0, or -1: it breaks a rule, and there are no links. */
 int decode_links(struct links *l, const void *value, size_t size);
 
+/* Files and directories of a snapshot, as they come; to compare links with. */
+struct seen_files {
+    struct seen_file {
+        char *path;
+        int is_directory;
+        uint64_t size;
+        uint32_t crc;
+    } *list;
+    size_t n, room;
+};
+
+void add_seen_file(struct seen_files *seen, const lmc_file *file);
+void free_seen_files(struct seen_files *seen);
+
+/* Whether the links fit to all files of their snapshot (spec 10.2), which are sorted here. 0, or
+ * -1: they break a rule. */
+int match_links(const struct links *l, struct seen_files *seen);
+
 /* The links of a snapshot that is read by its index; none, if they break a rule: -1. */
 int read_links(struct links *l, const lmc_reader *reader);
+
+/* Says that they break a rule; returns the exit code. name: of the snapshot. */
+int fail_bad_links(const char *name);
 
 /* The link of that path; NULL: there is none. */
 const struct link *find_link_record(const struct links *l, const char *path);

@@ -82,7 +82,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     following.metadata = follow_metadata;
     following.parallel = &l->o->parallel;
     following.base = l->base;
-    return lmc_snapshot_restore(&stream, &following, identity);
+    return lmc_snapshot_restore(&stream, identity, &following);
 }
 
 static int fail_second_look(const char *name)

@@ -90,8 +90,8 @@ static int read_quantizer(struct members *m, struct choice *c)
     enum lmc_status status;
     memset(&second, 0, sizeof second);
     second.file_number = SIZE_MAX;
-    status = lmc_reader_recover_quantizer(&c->quantizer, a->reader, m->list[c->member].number,
-                                          c->tensor, &second);
+    status = lmc_reader_recover_quantizer(a->reader, m->list[c->member].number, c->tensor,
+                                          &c->quantizer, &second);
     if (status != LMC_OK) return fail_archive(a, status);
     if (second.file_number == SIZE_MAX) return CODE_OK;
     c->partner = find_choice_at(m, second.file_number, second.offset);

@@ -40,9 +40,11 @@ static int open_parent(int root, char *path, int may_make, const char **name)
 
 static int fail_link(const struct link *l, const char *name, int error)
 {
-    if (error == ELOOP || error == ENOTDIR || error == EEXIST)
+    /* The list was checked: on a file system that takes two names for one (upper and lower case,
+     * forms of Unicode), or with names that it does not take, a place may be taken all the same. */
+    if (error == ELOOP || error == ENOTDIR || error == EEXIST || error == ENOENT || error == EISDIR)
         return fail(CODE_CORRUPT, name,
-                    "has a link '%.300s' where it has a file, or below another link; nothing was "
+                    "has a link '%.300s' where there is a file, or below another link; nothing was "
                     "restored",
                     l->path);
     return fail_errno(l->path, error, "cannot make the link");

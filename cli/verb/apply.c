@@ -177,8 +177,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     struct links links;
     int code;
     if (!a->is_tree) return CODE_OK;
-    if (read_links(&links, archive->reader) != 0)
-        return fail_status(archive->name, LMC_ERR_CORRUPT);
+    if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
     code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
     free_links(&links);
     return code;

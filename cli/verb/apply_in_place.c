@@ -87,15 +87,15 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     options.write = rewrite_bytes;
     options.read_back = rewrite_read_back;
     options.in_place = 1;
-    options.n_done = w->n_handed;
+    options.done_size = w->n_handed;
     stream.read = stream_delta;
     stream.user = w;
     progress_start(w->delta->name, archive_size(w->delta));
-    *status = lmc_snapshot_restore(&stream, &options, NULL);
+    *status = lmc_snapshot_restore(&stream, NULL, &options);
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&
-        options.n_done) /* no such number: the side file is of something else */
+        options.done_size) /* no such number: the side file is of something else */
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status != LMC_OK)
         code = *status == LMC_ERR_BASE_WRONG ? CODE_BASE

@@ -200,10 +200,6 @@ static int take_shape(struct dump *d)
 
 static int take_dtype(struct dump *d, uint64_t *number)
 {
-    static const char *const names[] = {
-        "BOOL", "U8",      "I8",      "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
-        "F4",   "F6_E2M3", "F6_E3M2", "I16",     "U16",     "F16",     "BF16",        "I32",
-        "U32",  "F32",     "C64",     "F64",     "I64",     "U64"};
     const uint64_t start = d->at;
     const unsigned char *bytes = get_bytes(d, "Dtype", 1);
     char name[40];
@@ -211,8 +207,9 @@ static int take_dtype(struct dump *d, uint64_t *number)
     if (!bytes) return 0;
     *number = *bytes;
     if (!d->is_quiet) {
-        if (*number >= 1 && *number <= 22)
-            snprintf(name, sizeof name, "Dtype %u (%s)", (unsigned)*number, names[*number - 1]);
+        if (*number >= 1 && *number <= LMC_U64)
+            snprintf(name, sizeof name, "Dtype %u (%s)", (unsigned)*number,
+                     lmc_dtype_name((enum lmc_dtype) * number));
         else snprintf(name, sizeof name, "Dtype %u", (unsigned)*number);
         print_field(start, name, bytes, 1, FIELD_BYTES);
     }

@@ -173,15 +173,31 @@ static void print_archive(struct archive *a, const struct common *o)
     json_decref(record);
 }
 
-/* What the snapshot says that the SHA-256 is; nothing, if it does not say. tensor NULL: of a file
- * without. */
+/* What the snapshot says that the SHA-256 is; nothing, if it does not say, or set_json_hash_state
+ * said that it cannot be read. tensor NULL: of a file without. */
 static void set_json_hash(json_t *object, const struct archive *a, size_t file, const lmc_tensor *t)
 {
     uint8_t hash[32];
-    const enum lmc_status status = lmc_reader_read_content_hash(a->reader, file, t, hash);
-    if (status == LMC_OK) set_json_identity(object, "sha256", hash);
-    else if (status != LMC_ERR_NOT_FOUND)
-        say(a->name, "cannot tell the hashes: %s", lmc_status_text(status));
+    if (lmc_reader_read_content_hash(a->reader, file, t, hash) == LMC_OK)
+        set_json_identity(object, "sha256", hash);
+}
+
+/* Whether there are hashes: they are read all at once, so the first item's answer is that of all,
+ * and a damaged section is told of once. */
+static void set_json_hash_state(json_t *object, const struct archive *a)
+{
+    const lmc_file *f = lmc_reader_get_file(a->reader, 0);
+    uint8_t hash[32];
+    const enum lmc_status status =
+        lmc_reader_read_content_hash(a->reader, 0, f->n_tensors ? f->tensors : NULL, hash);
+    if (status == LMC_OK) {
+        set_json(object, "hashes", json_string("sha256"));
+        if (lmc_reader_read_snapshot_hash(a->reader, hash) == LMC_OK)
+            set_json_identity(object, "sha256", hash);
+    } else if (status != LMC_ERR_NOT_FOUND) {
+        set_json(object, "hashes", json_string("damaged"));
+        say(a->name, "its SHA-256 hashes are damaged and not listed: %s", lmc_status_text(status));
+    }
 }
 
 static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
@@ -292,6 +308,7 @@ static void print_json(const struct archive *a)
     set_json_number(object, "size", size);
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n_lossy);
+    set_json_hash_state(object, a);
     if (record) set_json(object, "policy", record);
     set_json(object, "files", files);
     set_json(object, "links", make_json_links(a));

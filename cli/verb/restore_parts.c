@@ -249,8 +249,7 @@ static int open_extraction(struct extraction *x, const char *path)
         code = fail(CODE_ERROR, x->archive.name,
                     "holds one file and no directory, so there is nothing to choose from");
     if (code == CODE_OK && read_links(&x->links, x->archive.reader) != 0)
-        code = fail(CODE_CORRUPT, x->archive.name,
-                    "has a list of links that breaks the rules of the format");
+        code = fail_bad_links(x->archive.name);
     if (code == CODE_OK && !x->target) code = open_output(&x->out, NULL, NULL, x->o->force);
     return code;
 }

@@ -16,8 +16,9 @@
 
 struct tally {
     struct second_look again;
-    uint64_t n_files, n_links, size;
-    int is_tree;
+    uint64_t n_files, size;
+    struct seen_files seen; /* of a tree: for the links, which come last */
+    int is_tree, has_bad_links;
 };
 
 static enum lmc_status test_read_back(void *user, size_t number, uint64_t offset, void *dst,
@@ -33,6 +34,7 @@ static enum lmc_status count_file(void *user, const lmc_file *file, size_t numbe
     tally->is_tree |= *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
     tally->n_files += file->kind == LMC_FILE_REGULAR;
     tally->size += file->size;
+    if (tally->is_tree) add_seen_file(&tally->seen, file);
     return LMC_OK;
 }
 
@@ -41,10 +43,10 @@ static enum lmc_status check_metadata(void *user, const char *key, const void *v
     struct tally *tally = (struct tally *)user;
     struct links links;
     if (!tally->is_tree || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
-    if (decode_links(&links, value, size) != 0) return LMC_ERR_CORRUPT;
-    tally->n_links = links.n;
+    tally->has_bad_links =
+        decode_links(&links, value, size) != 0 || match_links(&links, &tally->seen) != 0;
     free_links(&links);
-    return LMC_OK;
+    return tally->has_bad_links ? LMC_ERR_CORRUPT : LMC_OK;
 }
 
 int test_file(const char *path, const struct common *o)
@@ -71,8 +73,10 @@ int test_file(const char *path, const struct common *o)
         progress_start(s.name, s.size);
         status = restore_source(&tally.again, &options, NULL);
         progress_clear();
-        if (status != LMC_OK) code = fail_restore(&tally.again, status);
+        if (tally.has_bad_links) code = fail_bad_links(s.name);
+        else if (status != LMC_OK) code = fail_restore(&tally.again, status);
         close_second_look(&tally.again);
+        free_seen_files(&tally.seen);
     }
     if (code == CODE_OK && o->hashes && !has_hashes)
         code =

@@ -111,7 +111,7 @@ class Reader:
         self.base_identity: bytes | None = info[2] or None
         #: Deltas down to a snapshot without a base.
         self.chain_depth: int = info[3]
-        #: The conformance level that a decoder needs: 0 to 5.
+        #: The conformance level that a decoder needs: 0 to 4.
         self.conformance_level: int = info[4]
         self._n_files: int = info[0]
 

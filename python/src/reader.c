@@ -369,18 +369,20 @@ static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
 static PyObject *reader_encoded_range(PyObject *self, PyObject *args)
 {
     reader_object *const r = (reader_object *)self;
-    unsigned long long offset, n_bytes;
-    uint64_t at, size;
+    unsigned long long offset, size;
+    uint64_t encoded_offset, encoded_size;
     lmc_reader *reader;
     Py_ssize_t number;
     enum lmc_status status;
-    if (!PyArg_ParseTuple(args, "nKK:encoded_range", &number, &offset, &n_bytes)) return NULL;
+    if (!PyArg_ParseTuple(args, "nKK:encoded_range", &number, &offset, &size)) return NULL;
     reader = begin_use(r);
     if (!reader) return NULL;
-    status = lmc_reader_encoded_range(reader, (size_t)number, offset, n_bytes, &at, &size);
+    status = lmc_reader_encoded_range(reader, (size_t)number, offset, size, &encoded_offset,
+                                      &encoded_size);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(r, Py_BuildValue("KK", (unsigned long long)at, (unsigned long long)size));
+    return end_use(r, Py_BuildValue("KK", (unsigned long long)encoded_offset,
+                                    (unsigned long long)encoded_size));
 }
 
 /* -- reading -- */

@@ -210,8 +210,8 @@ PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs)
     call_begin(&c, NULL);
     {
         const enum lmc_status status =
-            lmc_tensor_decode(x.out.buf, (uint64_t)offset, (size_t)x.out.len, x.data.buf,
-                              (size_t)x.data.len, (uint64_t)total, &x.options, NULL, 0);
+            lmc_tensor_decode_range(x.out.buf, (size_t)x.out.len, x.data.buf, (size_t)x.data.len,
+                                    (uint64_t)offset, (uint64_t)total, &x.options, NULL, 0);
         result = call_end(&c, state, status, NULL, NULL);
     }
 end:

@@ -13,13 +13,12 @@
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_JOINT = 1,     /* joint planes */
-    LMC__FEATURE_BASE = 2,      /* it is a delta */
-    LMC__FEATURE_OWN = 4,       /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 8, /* quantised blocks */
-    LMC__FEATURE_GROUPED = 16   /* FILE sections of several files */
+    LMC__FEATURE_JOINT = 1,    /* joint planes */
+    LMC__FEATURE_BASE = 2,     /* it is a delta */
+    LMC__FEATURE_OWN = 4,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_QUANTIZED = 8 /* quantised blocks */
 };
-#define LMC__KNOWN_FEATURES 31u
+#define LMC__KNOWN_FEATURES 15u
 
 /* Section_Header (spec 5). */
 #define LMC__SECTION_HEADER_SIZE 24u

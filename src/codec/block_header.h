@@ -112,13 +112,13 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->n = lmc__load32(src + 4);
     info->width = width;
     info->crc = lmc__load32(src + 12);
-    info->stored = layout == LMC__LAYOUT_STORED;
+    info->is_stored = layout == LMC__LAYOUT_STORED;
     info->has_prediction = (int)prediction;
     info->base_crc = lmc__load32(src + 16);
     LMC__CHECK(info->n >= 1 && info->n <= LMC_MAX_BLOCK_ELEMENTS, LMC_ERR_CORRUPT);
     size = (uint64_t)info->n * width;
     LMC__CHECK(size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->stored)
+    if (info->is_stored)
         LMC__CHECK(payload_size == size && !subtract && !joint && !prediction && !grouping,
                    LMC_ERR_CORRUPT);
     else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
@@ -69,7 +70,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
-    if (info->stored) {
+    if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
     } else {
@@ -91,24 +92,25 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
  * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
  * arguments that depend on it: the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t src_size, const void *prediction,
-                                         size_t prediction_size, lmc_position position, void *ws,
-                                         size_t ws_size)
+                                         const void *src, size_t src_size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
 {
     const lmc__kernels *k = lmc__get_kernels();
+    lmc_block_options o;
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, position, &info));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.position, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction) {
-        LMC__CHECK(prediction, LMC_ERR_BASE_MISSING);
-        LMC__CHECK(prediction_size == info.size, LMC_ERR_BASE_WRONG);
+        LMC__CHECK(o.prediction, LMC_ERR_BASE_MISSING);
+        LMC__CHECK(o.prediction_size == info.size, LMC_ERR_BASE_WRONG);
     }
     LMC__TRY(lmc__decode_block(k, (uint8_t *)dst, lmc__no_streaming, (const uint8_t *)src, &info,
-                               (const uint8_t *)prediction, ws, ws_size));
+                               (const uint8_t *)o.prediction, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
 }

@@ -38,20 +38,24 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, end, depth; /* at: in the code space */
+    unsigned at = 0, i, j, next = 0, end = 0,
+             depth; /* at: in the code space; next: of its length */
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
-        uint64_t weight = 0;
-        for (end = i; end < n && lengths[end] == length; end++) {}
-        if (has_escape && end == n) end--;
+        uint32_t weight = 0; /* of a sample or a block: below 2^23 */
+        if (i == next) {
+            while (next < n && lengths[next] == length) next++;
+            end = has_escape && next == n ? n - 1 : next;
+        }
         depth = 0;
         while (depth < LMC__MAX_FLAT && depth < length && i + (2u << depth) <= end &&
                (place & ((2u << depth) - 1)) == 0)
             depth++;
         for (j = i; j < i + (1u << depth); j++) weight += weights[j];
-        time += depth < 2
-                    ? weight * ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
-                    : weight * ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+        time += depth < 2 ? (uint64_t)weight *
+                                ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                          : (uint64_t)weight *
+                                ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
         at += (1u << depth) << (LMC__MAX_LENGTH - length);
     }
     return time;

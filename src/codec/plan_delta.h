@@ -67,14 +67,15 @@ typedef struct lmc__delta {
  * classes. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    unsigned octave = 0;
-    if (residual < 16) return (unsigned)residual;
+    const unsigned small = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
+    unsigned octave = 0, bucket;
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual);
+    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
 #else
-    while (residual >> octave > 1) octave++;
+    while ((residual | 2) >> octave > 1) octave++;
 #endif
-    return 16 + 2 * (octave - 4) + (unsigned)(residual >> (octave - 1) & 1);
+    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
+    return ((unsigned)residual & small) | (bucket & ~small);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -200,28 +201,43 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
 }
 
+/* lmc__count_keys for one width: a constant, as `subtract` is for each call of lmc__residual. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, int subtract,
+                                        unsigned width)
+{
+    const uint8_t *const src = sample->src, *const before = sample->base;
+    const size_t n = sample->n;
+    lmc__key_counts *const classes = m->classes;
+    uint64_t within = 0;
+    unsigned last = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(before, i, width);
+        const uint64_t v = lmc__load_element(src, i, width);
+        const unsigned magnitude = lmc__magnitude(subtract ? lmc__residual(v, b, width, 1)
+                                                           : lmc__residual(v, b, width, 0));
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
+        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        counts->magnitudes[magnitude]++;
+        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
+        last = magnitude > last ? magnitude : last;
+    }
+    m->last = last;
+    return within;
+}
+
 /* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
  * of octave o, of which one bit is in the bucket, o - 1. */
 static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, int subtract)
 {
-    const unsigned width = sample->width;
-    uint64_t within = 0;
     unsigned key;
-    size_t i;
-    m->last = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
-    for (i = 0; i < sample->n; i++) {
-        const uint64_t base = lmc__load_element(sample->base, i, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(sample->src, i, width), base, width, subtract);
-        const unsigned magnitude = lmc__magnitude(residual);
-        lmc__key_counts *const counts = &m->classes[lmc__key(base, width)];
-        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        if (magnitude >= 16) within += (magnitude - 16) / 2 + 3;
-        if (magnitude > m->last) m->last = magnitude;
+    switch (sample->width) {
+    case 1: return lmc__count_keys_of(m, sample, subtract, 1);
+    case 2: return lmc__count_keys_of(m, sample, subtract, 2);
+    case 4: return lmc__count_keys_of(m, sample, subtract, 4);
+    default: return lmc__count_keys_of(m, sample, subtract, 8);
     }
-    return within;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
@@ -185,17 +186,21 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_
  * stays within the limit and the workspace. The workspace belongs to the call: what it held before
  * does not matter, and nothing in it is of use afterwards. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t size, const void *prediction,
-                                         enum lmc_dtype dtype, enum lmc_level level,
-                                         lmc_position position, void *ws, size_t ws_size)
+                                         const void *src, size_t size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
 {
-    const unsigned width = lmc_dtype_width(dtype);
-    if (!dst || !dst_size || !src || !ws || (unsigned)dtype >= LMC_DTYPE_COUNT ||
-        !lmc__is_level(level) || size == 0 || size % width ||
-        size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
+    lmc_block_options o;
+    unsigned width;
+    if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    width = lmc_dtype_width(o.dtype);
+    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
+        size % width || size / width > LMC_MAX_BLOCK_ELEMENTS || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width)) return LMC_ERR_WORKSPACE;
+    if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
     return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)prediction, dtype, 1, level, position, ws, ws_size);
+                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.position, ws,
+                             ws_size);
 }
 #endif /* LMC_NO_ENCODER */

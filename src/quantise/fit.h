@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 #include "codec/dtypes.h"
@@ -231,10 +232,13 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_quantizer_options *options)
 {
     enum lmc_status status = LMC_OK;
+    lmc_quantizer_options o;
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
     if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     LMC__TRY(lmc__check_fit_options(elements, options));
     q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;

@@ -63,7 +63,7 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     LMC__TRY(
         o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
     if (o->second)
-        LMC__TRY(lmc_quantizer_apply(o->second, f->second, first * q->width, size, NULL));
+        LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
     return LMC_OK;
 }

@@ -160,7 +160,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
 
 /* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
  * nothing, and has no second moment to ask for. */
-LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, void *data, uint64_t offset,
+LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
     unsigned width;

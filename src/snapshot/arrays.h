@@ -14,6 +14,35 @@
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
+/* Over this no loader takes the file (spec 9.4); and the entries are compared each with each. */
+#define LMC__MAX_SAFETENSORS_HEADER 100000000u
+#define LMC__MAX_TEXTS 1024u
+
+/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
+ * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
+ * and is no second byte. */
+static int lmc__is_utf8(const char *s)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    while (*p) {
+        const uint8_t c = *p++;
+        const uint8_t low = c == 0xE0   ? 0xA0
+                            : c == 0xF0 ? 0x90
+                                        : 0x80,
+                      high = c == 0xED   ? 0x9F
+                             : c == 0xF4 ? 0x8F
+                                         : 0xBF;
+        unsigned more;
+        if (c < 0x80) continue;
+        if (c < 0xC2 || c > 0xF4) return 0;
+        if (*p < low || *p > high) return 0;
+        p++;
+        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
+            if ((*p++ & 0xC0) != 0x80) return 0;
+    }
+    return 1;
+}
+
 static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 {
     return lmc__append(b, text, strlen(text));
@@ -28,10 +57,12 @@ static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
     return lmc__append(b, digits + i, sizeof digits - i);
 }
 
-/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. */
+/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
+ * header with anything else no loader takes, nor is such a file one of tensors (spec 9.4). */
 static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
+    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append_text(b, "\""));
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
@@ -102,27 +133,47 @@ static enum lmc_status lmc__put_member(lmc__buffer *json, const lmc_tensor *tens
     return lmc__append_text(json, "]}");
 }
 
-/* Fills f; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array *arrays, size_t n,
-                                            const char *metadata, uint64_t *file_size)
+/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
-    uint64_t at = 0;
-    const lmc_array **sorted, *spare;
+    size_t i, k;
+    for (i = 0; i < n; i++) {
+        if (!texts[i].key) return LMC_ERR_ARGUMENT;
+        for (k = 0; k < i; k++)
+            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_text(json, i ? "," : "\"__metadata__\":{"));
+        LMC__TRY(lmc__append_json_string(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, ":"));
+        LMC__TRY(lmc__append_json_string(json, texts[i].value));
+    }
+    return n ? lmc__append_text(json, "}") : LMC_OK;
+}
+
+/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
+static enum lmc_status lmc__sort_arrays(lmc__buffer *sorted, const lmc_array *arrays, size_t n)
+{
+    const lmc_array *spare;
     size_t i;
     for (i = 0; i < n; i++) { /* before they are compared */
         uint64_t size;
         spare = &arrays[i];
         LMC__TRY(lmc__get_array_size(spare, &size));
-        LMC__TRY(lmc__append(&f->sorted, &spare, sizeof spare));
+        LMC__TRY(lmc__append(sorted, &spare, sizeof spare));
     }
-    sorted = (const lmc_array **)(void *)f->sorted.data;
-    lmc__heap_sort(sorted, n, sizeof *sorted, lmc__compare_arrays, &spare);
+    lmc__heap_sort(sorted->data, n, sizeof spare, lmc__compare_arrays, &spare);
+    return LMC_OK;
+}
+
+/* Fills f; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, size_t n, const lmc_text *texts,
+                                            size_t n_texts, uint64_t *file_size)
+{
+    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    uint64_t at = 0;
+    size_t i;
     LMC__TRY(lmc__append(&f->json, NULL, 8));
     LMC__TRY(lmc__append_text(&f->json, "{"));
-    if (metadata) {
-        LMC__TRY(lmc__append_text(&f->json, "\"__metadata__\":"));
-        LMC__TRY(lmc__append_text(&f->json, metadata));
-    }
+    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     for (i = 0; i < n; i++) {
         const lmc_array *const a = sorted[i];
         lmc_tensor tensor;
@@ -135,12 +186,13 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_array 
         LMC__TRY(lmc__get_array_size(a, &tensor.size));
         if (tensor.size > (uint64_t)INT64_MAX / 2 - at) return LMC_ERR_ARGUMENT;
         at += tensor.size;
-        if (i || metadata) LMC__TRY(lmc__append_text(&f->json, ","));
+        if (i || n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
         LMC__TRY(lmc__put_member(&f->json, &tensor));
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
+    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
     lmc__store64(f->json.data, f->json.size - 8);
     for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
     *file_size = f->json.size + at;
@@ -169,19 +221,22 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
 }
 
 LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n,
-                                              const char *metadata)
+                                              const lmc_array *arrays, size_t n_arrays,
+                                              const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
     uint64_t file_size;
     enum lmc_status status;
     void *const alloc_user = writer ? writer->options.alloc_user : NULL;
-    if (!writer || !path || (!arrays && n) || n > (1u << 28)) return LMC_ERR_ARGUMENT;
+    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
+        n_texts > LMC__MAX_TEXTS)
+        return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&f.sorted, alloc_user);
     lmc__init_buffer(&f.tensors, alloc_user);
     lmc__init_buffer(&f.json, alloc_user);
-    status = lmc__plan_array_file(&f, arrays, n, metadata, &file_size);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n, file_size);
+    status = lmc__sort_arrays(&f.sorted, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, n_arrays, texts, n_texts, &file_size);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n_arrays, file_size);
     lmc__free_buffer(&f.sorted);
     lmc__free_buffer(&f.tensors);
     lmc__free_buffer(&f.json);

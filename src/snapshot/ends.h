@@ -71,16 +71,19 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     uint64_t features;
     size_t i;
     LMC__CHECK(memcmp(header, lmc__draft_magic, 8) != 0, LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC);
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
+    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R4.1-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R4.1-2 */
+    /* R4.1-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);
-    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__load16(header + 10) == LMC__HEADER_SIZE, LMC_ERR_CORRUPT); /* R4.1-5 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R4.1-6 */
+    LMC__CHECK(lmc__load32(header + LMC__FLAGS_AT) == 0, LMC_ERR_UNSUPPORTED);         /* R4.1-7 */
     for (i = 68; i < 76; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* reserved */
+    /* R4.1-8 */
     LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
+    /* R4.1-9 */
     LMC__CHECK((lmc__load32(header + LMC__CHAIN_DEPTH_AT) != 0) == lmc__has_base(header),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -138,10 +141,12 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
                                           uint64_t index_size, uint64_t total,
                                           const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R10.3-1 */
+    /* R10.3-2 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
-    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);
-    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R10.3-3 */
+    LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R10.3-4 */
+    /* R10.3-5, R10.3-6 */
     LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
                    lmc__load64(trailer + 16) == total,
                LMC_ERR_CORRUPT);

@@ -215,18 +215,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* Numbers of dtypes in files (spec 5.1), in the order of enum lmc_dtype; 0: it is written as a
- * string. */
-static const uint8_t lmc__dtype_codes[LMC_DTYPE_COUNT] = {
-    0, 1, 9, 10, 11, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
-
-/* And back; LMC_DTYPE_COUNT: a number that is none. */
-static unsigned lmc__find_dtype_code(unsigned code)
-{
-    unsigned i;
-    for (i = 0; i < LMC_DTYPE_COUNT && lmc__dtype_codes[i] != code; i++) {}
-    return i;
-}
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1). LMC_AUTO, and
+ * what is added to the enum later, is written as a string. */
+#define LMC__LAST_DTYPE_CODE 22u
 
 /* -- entries: their fields, which are complete and within their limits -- */
 
@@ -246,7 +237,8 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
     uint64_t v;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-3 */
+    /* R5.1-4 */
     LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
     LMC__TRY(lmc__get8(c, &e->prefix));
     LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
@@ -263,7 +255,7 @@ static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
         e->file.has_mtime = 1;
         e->file.mtime_s = (int64_t)lmc__take64(c);
         e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R5.1-10 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
@@ -292,23 +284,25 @@ static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
-    LMC__CHECK(lmc__find_dtype_code(code) < LMC_DTYPE_COUNT, LMC_ERR_UNSUPPORTED);
-    e->dtype = (enum lmc_dtype)lmc__find_dtype_code(code);
+    LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R5.1-23 */
+    e->dtype = (enum lmc_dtype)code;
     if (e->dtype == LMC_AUTO) {
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
+        /* R5.1-24 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
         e->dtype_size = size;
         e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT);
-        for (i = 1; i < LMC_DTYPE_COUNT; i++) /* one dtype has one form */
+        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2.1-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            /* R5.1-25 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
                            memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
                        LMC_ERR_CORRUPT);
     }
     LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R5.1-26 */
     e->shape = c->p;
     for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
     if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
@@ -322,22 +316,23 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
     unsigned form;
     memset(e, 0, sizeof *e);
     LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R5.1-17 */
     LMC__TRY(lmc__get_varint(c, &e->back));
     e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R5.1-19 */
     if (e->back) {
         LMC__TRY(lmc__get8(c, &e->prefix));
         LMC__TRY(lmc__get8(c, &e->suffix));
     }
     LMC__TRY(
         lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    /* R2.1-3 */
     LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
                LMC_ERR_CORRUPT);
     e->name_size = e->prefix + e->middle_size + e->suffix;
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R5.1-22 */
     }
     if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
     if (form & LMC__TENSOR_HAS_LOSS) {
@@ -345,9 +340,10 @@ LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tens
         e->loss.generation = lmc__take8(c);
         e->loss.measure = (enum lmc_measure)lmc__take8(c);
         e->loss.error = lmc__take32(c) / 4294967296.0;
+        /* R5.1-30 */
         LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R5.1-32 */
     }
     return LMC_OK;
 }
@@ -361,17 +357,17 @@ typedef struct lmc__body_counts {
 
 /* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
  * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, unsigned features, lmc__body_counts *counts)
+static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
 {
     lmc__file_entry file;
     lmc__tensor_entry tensor;
     uint64_t i, j;
     memset(counts, 0, sizeof *counts);
     LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT);
-    LMC__CHECK(counts->n_files == 1 || (features & LMC__FEATURE_GROUPED), LMC_ERR_CORRUPT);
+    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R5.1-1 */
     for (i = 0; i < counts->n_files; i++) {
         LMC__TRY(lmc__get_file_entry(c, &file));
+        /* R5.1-5 */
         LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
         counts->n_chars += file.prefix + file.rest_size + 1;
         counts->n_tensors += file.n_tensors;
@@ -409,13 +405,13 @@ static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
                                       const char *before, size_t *size, const char **path)
 {
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT);
+    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R5.1-6 */
     *path = x->chars;
     lmc__put_chars(x, before, e->prefix);
     lmc__put_chars(x, e->rest, e->rest_size);
     *x->chars++ = 0;
     *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT);
+    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R5.1-12 */
     return LMC_OK;
 }
 
@@ -435,7 +431,7 @@ static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_ent
     t->size = e->size;
     if (e->dtype != LMC_AUTO) {
         t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT);
+        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R5.1-27 */
         return LMC_OK;
     }
     t->dtype = x->chars;
@@ -453,13 +449,13 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     lmc__item *const item = &x->items[x->n_tensors];
     lmc__tensor_entry e;
     LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R5.1-18 */
     memset(t, 0, sizeof *t);
     memset(item, 0, sizeof *item);
     t->name = x->chars;
     if (e.back) {
         const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R5.1-20 */
         lmc__put_chars(x, reference->name, e.prefix);
         lmc__put_chars(x, e.middle, e.middle_size);
         lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
@@ -477,7 +473,7 @@ static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *fil
     t->loss = e.loss;
     LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
     t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT);
+    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R5.1-28 */
     *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
@@ -503,7 +499,7 @@ static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size
     if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
     for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
     if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT);
+    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R6.2-4 */
     *start += e.file.size;
     return LMC_OK;
 }
@@ -517,7 +513,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
     for (i = 0; i < stream->n_files; i++) {
         const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT);
+        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R5.1-29 */
         items += n;
     }
     return LMC_OK;
@@ -531,8 +527,7 @@ static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream
  * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
  * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
  * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size,
-                                         unsigned features)
+static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
 {
     lmc__stream *stream;
     lmc__body_counts counts;
@@ -544,7 +539,7 @@ static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, s
     memset(&x, 0, sizeof x);
     x.c.p = body;
     x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, features, &counts));
+    LMC__TRY(lmc__count_body(&x.c, &counts));
     LMC__TRY(
         lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
                                           8 * counts.n_words + counts.n_chars));
@@ -567,6 +562,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const char *const path = lmc__listed_at(l, i)->file.path;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
+        /* R5.1-13 */
         LMC__CHECK(i == 0 || (*path && (!first->is_described || *first->file.path)),
                    LMC_ERR_CORRUPT);
         LMC__TRY(lmc__add_path(&l->paths, i, path));
@@ -575,11 +571,10 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
 }
 
 /* The next FILE body. If it is refused, the list stays as it was, but for paths. */
-LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size,
-                                                 unsigned features)
+LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
-    enum lmc_status status = lmc__parse_stream(l, body, size, features);
+    enum lmc_status status = lmc__parse_stream(l, body, size);
     if (status == LMC_OK) status = lmc__check_paths(l, lmc__stream_at(l, n));
     if (status != LMC_OK && l->n_streams > n) lmc__remove_stream(l);
     return status;
@@ -694,7 +689,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
     if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, lmc__dtype_codes[w->dtype]));
+        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
         if (w->dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));

@@ -8,16 +8,17 @@
 #include "snapshot/files.h"
 #include "snapshot/index_entries.h"
 
-/* SHA-256 of the bytes of each item, and the section that has them (spec 9.5): good against
- * forgers, as identities are not. It takes several times as long as all else, so it is done only if
- * the caller asks.
+/* SHA-256 of content, and the section that has them (spec 9.5): good against forgers, as identities
+ * are not. It takes several times as long as all else, so it is done only if the caller asks.
  *
- *     u8 Algorithm, 7 zero bytes | 32 bytes for each item, in the order of the snapshot's identity
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
+ *                                                  bytes that are of no tensor
  *
- * The bytes of each file come in order (lmc__hash_content); what of them belongs to no tensor is
- * passed over. */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
+ * signed everything. The bytes of each file come in order (lmc__hash_content). */
 #define LMC__HASH_SIZE 32u
-#define LMC__HASH_BODY_SIZE 8u /* without hashes */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+#define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
 typedef struct lmc__hasher {
@@ -25,8 +26,9 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    lmc__sha256 sha;
-    /* LMC__HASH_SIZE bytes for each item that is complete, in the order of the files. */
+    /* of that tensor; of the bytes of no tensor */
+    lmc__sha256 sha, outside;
+    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
 
@@ -37,15 +39,15 @@ static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
     h->tensor = 0;
     h->position = 0;
     lmc__sha256_init(&h->sha);
+    lmc__sha256_init(&h->outside);
 }
 
-/* The item at hand is complete. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h)
+/* What sha has taken is complete; it begins anew. */
+static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 {
     LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(&h->sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(&h->sha);
-    h->tensor++;
+    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
+    lmc__sha256_init(sha);
     return LMC_OK;
 }
 
@@ -53,9 +55,10 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h)
 static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
-    while (h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position)
-        LMC__TRY(lmc__finish_hash(h));
+    for (; h->tensor < f->n_tensors &&
+           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
+         h->tensor++)
+        LMC__TRY(lmc__finish_hash(h, &h->sha));
     return LMC_OK;
 }
 
@@ -65,15 +68,15 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     const lmc_file *const f = h->file;
     while (size != 0) {
         size_t n = size;
-        int is_in_item = f->n_tensors == 0;
+        lmc__sha256 *sha = &h->outside;
         LMC__TRY(lmc__finish_hashes(h));
         if (h->tensor < f->n_tensors) {
             const lmc_tensor *const t = &f->tensors[h->tensor];
-            is_in_item = t->offset <= h->position;
-            n = (size_t)lmc__min64(size, is_in_item ? t->offset + t->size - h->position
-                                                    : t->offset - h->position);
+            if (t->offset <= h->position) sha = &h->sha;
+            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
+                                                        : t->offset - h->position);
         }
-        if (is_in_item) lmc__sha256_update(&h->sha, data, n);
+        lmc__sha256_update(sha, data, n);
         h->position += n;
         data += n;
         size -= n;
@@ -84,52 +87,138 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
 /* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
-    return h->file->n_tensors ? lmc__finish_hashes(h) : lmc__finish_hash(h);
+    LMC__TRY(lmc__finish_hashes(h));
+    return lmc__finish_hash(h, &h->outside);
 }
 
-/* Items of lmc__collect_items are numbered as they come, and keep that when they are sorted. */
-static void lmc__number_items(const lmc__buffer *items)
+/* How many hashes of content the section has. */
+static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
-    lmc__item *const item = (lmc__item *)(void *)items->data;
+    uint64_t n = l->n_files;
     size_t i;
-    for (i = 0; i < items->size / sizeof *item; i++) item[i].file_number = i;
+    for (i = 0; i < l->n_files; i++) n += lmc__listed_at(l, i)->file.n_tensors;
+    return n;
 }
 
-/* A body that says what its hashes are: those of n items. */
+/* A body that says what its hashes are. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
-    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
-    return size >= LMC__HASH_BODY_SIZE && memcmp(body, head, LMC__HASH_BODY_SIZE) == 0;
+    static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
+    return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-#ifndef LMC_NO_ENCODER
-/* The body, of items that were numbered and sorted. */
-static enum lmc_status lmc__append_hashes(lmc__buffer *body, const lmc__buffer *items,
-                                          const lmc__hasher *h)
+/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+
+static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
-    static const uint8_t head[LMC__HASH_BODY_SIZE] = {LMC__HASH_SHA256};
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
+{
+    lmc__state_number(sha, strlen(text), size_of_size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
+static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
+{
+    const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
+    unsigned i;
+    lmc__state_text(sha, t->name, 4);
+    lmc__state_text(sha, t->dtype, 1);
+    lmc__state_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
+    lmc__state_number(sha, t->offset, 8);
+    lmc__state_number(sha, t->size, 8);
+    lmc__state_number(sha, t->loss.generation, 1);
+    lmc__state_number(sha, measure, 1);
+    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
+}
+
+/* hash: the file's first one; the others follow. */
+static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
+{
     size_t i;
-    LMC__TRY(lmc__append(body, head, sizeof head));
-    for (i = 0; i < items->size / sizeof *item; i++)
-        LMC__TRY(lmc__append(body, h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-                             LMC__HASH_SIZE));
+    lmc__state_text(sha, f->path, 4);
+    lmc__state_number(sha,
+                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
+                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
+                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
+                      1);
+    lmc__state_number(sha, f->size, 8);
+    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__state_number(sha, f->n_tensors, 8);
+    for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
+        lmc__state_tensor(sha, &f->tensors[i], hash);
+    lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
+}
+
+/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
+                                                  const uint8_t *hashes, lmc__buffer *items)
+{
+    lmc__item *item;
+    size_t i, at = 0;
+    items->size = 0;
+    for (i = 0; i < l->n_files; i++) {
+        const lmc_file *const f = &lmc__listed_at(l, i)->file;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
+        item = (lmc__item *)(void *)items->data + i;
+        item->file_number = i;
+        item->identity = hashes + at;
+        at += LMC__HASH_SIZE * (f->n_tensors + 1);
+    }
+    item = (lmc__item *)(void *)items->data;
+    lmc__sort_items(item, l->n_files); /* no path is there twice: identities do not matter */
+    lmc__sha256_init(sha);
+    lmc__sha256_update(sha, "LMC content 1", 14);
+    lmc__state_number(sha, l->n_files, 8);
+    for (i = 0; i < l->n_files; i++)
+        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].identity);
     return LMC_OK;
 }
-#endif
 
-/* The body, which lmc__is_hash_body, has those hashes, of items that were numbered and sorted. */
-static enum lmc_status lmc__check_hashes(const lmc__buffer *body, const lmc__buffer *items,
-                                         const lmc__hasher *h)
+/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
+ * count: it may be made in another way. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t n = items->size / sizeof *item;
-    size_t i;
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
-    for (i = 0; i < n; i++)
-        LMC__CHECK(memcmp(body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i,
-                          h->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-                          LMC__HASH_SIZE) == 0,
-                   LMC_ERR_CORRUPT);
+    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
+    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
+}
+
+/* n entries, one after another, which were checked. */
+static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
+{
+    for (; n != 0; n--) {
+        lmc__state_metadata(sha, entry);
+        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
+    }
+}
+
+/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
+                                                          const lmc__listing *l,
+                                                          const uint8_t *metadata, uint32_t n,
+                                                          lmc__buffer *items)
+{
+    lmc__sha256 sha;
+    uint8_t hash[LMC__HASH_SIZE];
+    /* R9.5-2 */
+    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
+    lmc__state_all_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
+    /* R9.5-5 */
+    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
+               LMC_ERR_CORRUPT);
     return LMC_OK;
 }

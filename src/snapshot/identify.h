@@ -93,7 +93,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (!coder) return LMC_ERR_MEMORY;
     lmc__open_coder(coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the identities */
-    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size, 0);
+    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
     if (status == LMC_OK)

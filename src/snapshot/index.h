@@ -175,7 +175,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const lmc__se
     size_t i;
     LMC__TRY(lmc__check_stream_end(x));
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__list_files(l, body, (size_t)section->size, x->features));
+    LMC__TRY(lmc__list_files(l, body, (size_t)section->size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
     for (i = stream->first_file; i < l->n_files; i++)

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "codec/dtypes.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
@@ -70,11 +71,11 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
         file.tensors = &tensor;
     }
     memset(&writer_options, 0, sizeof writer_options);
-    if (options) {
-        writer_options.parallel = options->parallel;
-        writer_options.level = options->level;
-        writer_options.alloc_user = options->alloc_user;
-    }
+    writer_options.parallel = options->parallel;
+    writer_options.level = options->level;
+    writer_options.progress = options->progress;
+    writer_options.user = options->user;
+    writer_options.alloc_user = options->alloc_user;
     LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
     status = lmc_writer_begin_file(writer, &file, dtype);
     if (status == LMC_OK)
@@ -90,17 +91,19 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
                                      size_t size, enum lmc_dtype dtype,
                                      const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     lmc__fixed_sink fixed;
     lmc_sink sink;
     enum lmc_status status;
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     fixed.data = (uint8_t *)dst;
     fixed.size = 0;
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__write_one_file(&sink, size, dtype, src, NULL, options);
+    status = lmc__write_one_file(&sink, size, dtype, src, NULL, &o);
     if (status == LMC_OK) *dst_size = fixed.size;
     return status;
 }
@@ -115,11 +118,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     lmc_source source;
     if (!src && src_size) return LMC_ERR_ARGUMENT;
     memset(&reader_options, 0, sizeof reader_options);
-    if (options) {
-        reader_options.parallel = options->parallel;
-        reader_options.limits = options->limits;
-        reader_options.alloc_user = options->alloc_user;
-    }
+    reader_options.parallel = options->parallel;
+    reader_options.limits = options->limits;
+    reader_options.alloc_user = options->alloc_user;
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -135,11 +136,13 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
                                               enum lmc_dtype *dtype,
                                               const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     *size = file->size;
     if (dtype)
         *dtype = file->n_tensors == 1 && file->tensors[0].size == file->size
@@ -149,18 +152,39 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
+/* Bytes between two calls of progress: several of the largest blocks for each worker. Blocks of
+ * such a file begin at multiples of their own size, mostly, so few are decoded twice. */
+#define LMC__PROGRESS_STEP ((uint64_t)16 << 20)
+
+/* All of the reader's only file, of size bytes, to dst. */
+static enum lmc_status lmc__read_with_progress(lmc_reader *reader, uint8_t *dst, size_t size,
+                                               const lmc_compress_options *options)
+{
+    const uint64_t step = LMC__PROGRESS_STEP * lmc__count_workers(options->parallel);
+    size_t at, n;
+    if (!options->progress) return lmc_reader_read_file(reader, 0, 0, dst, size);
+    for (at = 0; at < size; at += n) {
+        n = (size_t)lmc__min64(size - at, step);
+        LMC__TRY(lmc_reader_read_file(reader, 0, at, dst + at, n));
+        LMC__TRY(options->progress(options->user, at + n));
+    }
+    return LMC_OK;
+}
+
 LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     const lmc_file *file;
     lmc_reader *reader;
     lmc_memory memory;
     enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
     if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, options));
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
+        status = lmc__read_with_progress(reader, (uint8_t *)dst, size, &o);
         if (status == LMC_OK) *dst_size = size;
     }
     lmc_reader_free(reader);
@@ -195,6 +219,7 @@ static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, cons
 LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                           enum lmc_dtype dtype, const lmc_compress_options *options)
 {
+    lmc_compress_options o;
     lmc__buffer name;
     lmc_source source;
     lmc_stream stream;
@@ -202,16 +227,17 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     FILE *src, *part;
     enum lmc_status status;
     if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     src = fopen(src_path, "rb");
     if (!src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, options ? options->alloc_user : NULL);
+    lmc__init_buffer(&name, o.alloc_user);
     status = lmc_stdio_source(&source, src);
     if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
     if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
     if (status == LMC_OK) {
         sink = lmc_stdio_sink(part);
         stream = lmc_stdio_stream(src);
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, options);
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &o);
         status = lmc__close_part(part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
@@ -219,6 +245,23 @@ LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_
     return status;
 }
 #endif
+
+/* What the restorer's callbacks get. */
+typedef struct lmc__part_target {
+    FILE *part;
+    const lmc_compress_options *options;
+} lmc__part_target;
+
+static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
+{
+    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+}
+
+static enum lmc_status lmc__report_part(void *user, uint64_t done)
+{
+    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
+    return options->progress(options->user, done);
+}
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
 {
@@ -230,28 +273,31 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
                                             const lmc_compress_options *options)
 {
     lmc_restore_options restore_options;
+    lmc_compress_options o;
+    lmc__part_target target;
     lmc__buffer name;
     lmc_stream stream;
-    FILE *src, *part;
+    FILE *src;
     enum lmc_status status;
     if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
     src = fopen(src_path, "rb");
     if (!src) return LMC_ERR_READ;
     memset(&restore_options, 0, sizeof restore_options);
-    if (options) {
-        restore_options.parallel = options->parallel;
-        restore_options.limits = options->limits;
-        restore_options.alloc_user = options->alloc_user;
-    }
-    lmc__init_buffer(&name, restore_options.alloc_user);
-    status = lmc__open_part(&part, &name, dst_path);
+    restore_options.parallel = o.parallel;
+    restore_options.limits = o.limits;
+    restore_options.progress = o.progress ? lmc__report_part : NULL;
+    restore_options.alloc_user = o.alloc_user;
+    lmc__init_buffer(&name, o.alloc_user);
+    status = lmc__open_part(&target.part, &name, dst_path);
     if (status == LMC_OK) {
         stream = lmc_stdio_stream(src);
         restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_stdio;
-        restore_options.user = part;
-        status = lmc_snapshot_restore(&stream, &restore_options, NULL);
-        status = lmc__close_part(part, &name, dst_path, status);
+        restore_options.write = lmc__write_part;
+        restore_options.user = &target;
+        target.options = &o;
+        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
+        status = lmc__close_part(target.part, &name, dst_path, status);
     }
     lmc__free_buffer(&name);
     (void)fclose(src);

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"
 #include "snapshot/pipeline.h"
@@ -43,11 +44,11 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
                                                   const lmc_source *source,
                                                   const lmc_reader_options *options)
 {
-    lmc_reader_options defaults;
+    lmc_reader_options o;
     enum lmc_status status;
     lmc_reader *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
         return LMC_ERR_ARGUMENT;
     r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);

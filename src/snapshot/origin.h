@@ -42,10 +42,10 @@
  *   the very bytes: Base_CRC      codec/get_delta.h,           a block is         BASE_WRONG
  *                                 codec/get_quantised.h        decoded, before
  *                                                              dst is written
- *   in place, n_done is of whole  lmc__restore_block,          the block of       ARGUMENT
- *   blocks and within all bytes   lmc__restore (restore.h)     n_done; the end
+ *   in place, done_size is of whole  lmc__restore_block,          the block of       ARGUMENT
+ *   blocks and within all bytes   lmc__restore (restore.h)     done_size; the end
  *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 n_done
+ *   written is the delta's        (pipeline.h)                 done_size
  *   in place, files of the same   lmc_reader_can_restore_in_place   the caller asks    0
  *   paths, kinds, sizes           (in_place.h)
  *

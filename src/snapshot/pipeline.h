@@ -309,9 +309,11 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
 {
     const unsigned joint = header[1] >> LMC__JOINT_SHIFT & 3,
                    layout = header[1] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT);
+    LMC__CHECK(!joint || (features & LMC__FEATURE_JOINT), LMC_ERR_CORRUPT); /* R7-11 */
+    /* R7-11 */
     LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
                LMC_ERR_CORRUPT);
+    /* R4.2-2 */
     LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
     return LMC_OK;
 }

@@ -73,7 +73,7 @@ struct lmc_reader {
     uint64_t n_links;
     /* the tensor that is being read whole, to know its identity; or NULL */
     lmc__digester *digester;
-    /* of all items, in the order of the files, once they were asked for */
+    /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
@@ -276,7 +276,7 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
     const lmc__hash_section *const section =
         (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
     const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_BODY_SIZE];
+    uint8_t head[LMC__HASH_HEAD_SIZE];
     size_t i;
     for (i = 0; i < n; i++) {
         if (section[i].size < sizeof head) continue;
@@ -292,24 +292,33 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
     return LMC_ERR_NOT_FOUND;
 }
 
-/* All hashes of the snapshot, sorted back into the order of the files. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r, lmc__buffer *body,
-                                                  lmc__buffer *items)
+/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
+ * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__item *item;
-    size_t i, n;
-    LMC__TRY(lmc__read_hash_body(r, body));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__number_items(items);
-    item = (const lmc__item *)(const void *)items->data;
-    n = items->size / sizeof *item;
-    lmc__sort_items((lmc__item *)(void *)items->data, n);
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + (uint64_t)LMC__HASH_SIZE * n, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__append(&r->hashes, NULL, LMC__HASH_SIZE * n));
-    for (i = 0; i < n; i++)
-        memcpy(r->hashes.data + LMC__HASH_SIZE * item[i].file_number,
-               body->data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * i, LMC__HASH_SIZE);
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)t->metadata.data;
+    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
+    lmc__buffer items;
+    enum lmc_status status;
+    if (r->hashes.size != 0) return LMC_OK;
+    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
+    lmc__init_buffer(&items, r->options.alloc_user);
+    status = lmc__read_hash_body(r, &r->hashes);
+    if (status == LMC_OK)
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+                                          &items);
+    lmc__free_buffer(&items);
+    if (status != LMC_OK) r->hashes.size = 0;
+    return status;
+}
+
+LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
+{
+    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -317,24 +326,14 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
                                                      const lmc_tensor *tensor, uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    enum lmc_status status = LMC_OK;
     size_t i, number = 0;
-    if (!file || !hash || r->is_salvage || (tensor != NULL) != (file->n_tensors != 0) ||
+    if (!file || !hash || r->is_salvage ||
         (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
         return LMC_ERR_ARGUMENT;
-    if (r->hashes.size == 0) {
-        lmc__buffer body, items;
-        lmc__init_buffer(&body, r->options.alloc_user);
-        lmc__init_buffer(&items, r->options.alloc_user);
-        status = lmc__read_hashes(r, &body, &items);
-        if (status != LMC_OK) r->hashes.size = 0;
-        lmc__free_buffer(&body);
-        lmc__free_buffer(&items);
-    }
-    if (status != LMC_OK) return status;
-    for (i = 0; i < file_number; i++) number += lmc__count_identities(lmc_reader_get_file(r, i));
-    if (tensor) number += (size_t)(tensor - file->tensors);
-    memcpy(hash, r->hashes.data + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
+    LMC__TRY(lmc__read_hashes(r));
+    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
+    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
+    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
 }
 
@@ -720,16 +719,16 @@ LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char
  * that add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded)
+                                                          uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     uint64_t sum = 0;
     size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
     if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded = 0;
+    *encoded_size = 0;
     if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
@@ -750,32 +749,34 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
         offset += n;
         size -= n;
     }
-    *encoded = sum;
+    *encoded_size = sum;
     return LMC_OK;
 }
 
 /* The first block of the first run, and the last one of the last. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t n_bytes,
-                                                           uint64_t *at, uint64_t *size)
+                                                           uint64_t offset, uint64_t size,
+                                                           uint64_t *encoded_offset,
+                                                           uint64_t *encoded_size)
 {
     const lmc__listed_file *f;
     const lmc__reader_run *first, *last;
     const lmc__stream *stream;
-    if (!r || file_number >= r->tables.listing.n_files || !at || !size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_UNSUPPORTED;
+    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
+        return LMC_ERR_ARGUMENT;
+    if (!r->is_complete) return LMC_ERR_LOST;
     f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || n_bytes > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *at = *size = 0;
-    if (n_bytes == 0) return LMC_OK; /* there may be no run at all */
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    *encoded_offset = *encoded_size = 0;
+    if (size == 0) return LMC_OK; /* there may be no run at all */
     offset += f->start;
     stream = lmc__stream_of(r, f);
     first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + n_bytes - 1));
-    *at =
+    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
+    *encoded_offset =
         lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *size = lmc__block_at(r)[last->first_block + 1 +
-                             (offset + n_bytes - 1 - last->run.start) / last->run.block_size] -
-            *at;
+    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
+                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
+                    *encoded_offset;
     return LMC_OK;
 }

@@ -204,9 +204,10 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
 /* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
  * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
  * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_quantizer **quantizer,
-                                                               lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *t, lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *t,
+                                                               lmc_quantizer **quantizer,
+                                                               lmc_twin *twin)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;

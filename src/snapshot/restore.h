@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "base/wire_file.h"
@@ -300,9 +301,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     uint64_t left = section->size;
     uint32_t crc = 0;
     int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_BODY_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_BODY_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_BODY_SIZE);
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
     if (is_kept) {
         LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
@@ -344,9 +345,9 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     size_t i;
     LMC__CHECK(section->number == l->n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
-    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size, r->features));
+    LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
-    if (o->in_place && stream->n_files > 1) return LMC_ERR_UNSUPPORTED;
+    if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
@@ -394,14 +395,14 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave. Its header is checked against its position and what
  * the run says of its size; a prediction is read to where the block will be decoded over it.
  *
- * In place, a block is written already (n_done) or it is not; one that n_done cuts in two cannot
- * be. What is written is read back and compared, and not handed to write() again. */
+ * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
+ * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           size_t size)
 {
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
-    const int is_done = n_before < r->options->n_done;
+    const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
     lmc_position position;
@@ -412,9 +413,9 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     position.block = (uint32_t)block;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, position, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT);
+    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R7-6 */
     LMC__TRY(lmc__check_block_features(r->at, r->features));
-    if (is_done && size > r->options->n_done - n_before) return LMC_ERR_ARGUMENT;
+    if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
     if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
@@ -479,6 +480,17 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
+/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
+LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
+                                                   uint32_t n)
+{
+    const lmc__buffer *const found = &r->hasher.hashes;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
+}
+
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
  * checks sizes, CRCs, offsets, identities and names at once. What is left is the counts, the
  * metadata and the snapshot's identity. */
@@ -489,25 +501,28 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     const lmc__buffer *const entries = &r->index.entries;
     lmc__index_head head;
     lmc__cursor c;
+    const uint8_t *metadata;
     LMC__CHECK(section->number == 0 && r->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__read_body(r, section));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
     lmc__get_index_head(&head, r->body.data);
+    /* R10.1-1 */
     LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT);
+    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R10.1-2 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
+    metadata = c.p;
     LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__number_items(&r->items);
     lmc__snapshot_identity(&r->items, identity);
+    /* R10.1-3 */
     LMC__CHECK(memcmp(head.identity, identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(&r->hashes, &r->items, &r->hasher) : LMC_OK;
+    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
 }
 
 /* Hands out the metadata of the index, whose body was read and checked. */
@@ -565,12 +580,13 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t identity[LMC_IDENT
         if (lmc__is_kind(&section, "INDX")) break;
         LMC__TRY(lmc__restore_files(r, &section, bytes));
     }
-    if (r->options->n_done > r->total) return LMC_ERR_ARGUMENT;
+    if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__restore_index(r, &section, identity));
     LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
                                 r->offset, k));
     LMC__TRY(lmc__fetch(r, 1));
+    /* R10.3-6 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
     return lmc__restore_metadata(r);
 }
@@ -588,17 +604,17 @@ static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void 
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       const lmc_restore_options *options,
-                                                       uint8_t identity[LMC_IDENTITY_SIZE])
+                                                       uint8_t identity[LMC_IDENTITY_SIZE],
+                                                       const lmc_restore_options *options)
 {
-    lmc_restore_options defaults;
+    lmc_restore_options o;
     uint8_t found[LMC_IDENTITY_SIZE];
     enum lmc_status status;
     lmc__restorer *r;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->n_done != 0) return LMC_ERR_ARGUMENT;
+    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);

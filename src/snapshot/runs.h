@@ -54,8 +54,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
+    /* R5.2-5 */
     LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
                LMC_ERR_CORRUPT);
+    /* R5.2-6 */
     LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
                LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -83,15 +85,18 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     LMC__TRY(lmc__get8(c, &log2_block));
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__TRY(lmc__get8(c, &run->conversion));
+    /* R5.2-3, R5.2-4 */
     LMC__CHECK(run->prediction <= LMC__PREDICT_TEXT && run->conversion <= LMC_CONVERT_F32_TO_F16,
                LMC_ERR_UNSUPPORTED);
+    /* R5.2-4 */
     LMC__CHECK(run->conversion == 0 || run->prediction == LMC__PREDICT_OWN, LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R5.2-1 */
+    /* R5.2-2 */
     LMC__CHECK(log2_block >= LMC__MIN_LOG2_BLOCK && log2_block <= LMC__MAX_LOG2_BLOCK,
                LMC_ERR_CORRUPT);
     run->block_size = (size_t)1 << log2_block;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R5.2-7 */
     return LMC_OK;
 }
 
@@ -111,7 +116,7 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT);
+        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R5.2-11 */
     }
     return LMC_OK;
 }
@@ -138,13 +143,13 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     c.p = body;
     c.end = body + size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT);
+    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R6.2-1 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R5.2-8 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
@@ -156,12 +161,12 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
                 LMC__CHECK(end > s.start, LMC_ERR_CORRUPT);
                 s.size = end - s.start;
             }
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT);
+            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R5.2-10 */
+            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R5.2-18 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT);
+        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R5.2-10 */
     }
     LMC__TRY(lmc__skip_records(&c));
     lmc__set_segments(run, segments);

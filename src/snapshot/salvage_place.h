@@ -110,8 +110,8 @@ static enum lmc_status lmc__collect_files(lmc_salvage *s, const lmc__found_secti
     if (found->number < l->n_streams) return LMC_OK;
     LMC__TRY(lmc__extend_streams(r, found->number));
     if (found->is_intact)
-        status = lmc__list_files(l, r->tables.index.data + (size_t)found->body_at,
-                                 (size_t)found->size, r->features);
+        status =
+            lmc__list_files(l, r->tables.index.data + (size_t)found->body_at, (size_t)found->size);
     if (status == LMC_ERR_MEMORY || status == LMC_ERR_SIZE) return status;
     return lmc__extend_streams(r, (size_t)found->number + 1);
 }

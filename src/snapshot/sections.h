@@ -72,16 +72,17 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
 static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                         const lmc__kernels *k)
 {
-    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, p, 16) == lmc__load32(p + 16), LMC_ERR_CHECKSUM); /* R5-1 */
     memcpy(section->kind, p, 4);
     section->number = lmc__load32(p + 4);
     section->size = lmc__load64(p + 8);
     section->body_crc = lmc__load32(p + 20);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    /* R5-3 */
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
                    lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "INDX"),
                LMC_ERR_UNSUPPORTED);
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R5-5 */
     return LMC_OK;
 }
 
@@ -123,11 +124,11 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     do {
         LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT);
+        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2.1-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT);
+    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2.1-1 */
     return LMC_OK;
 }
 
@@ -160,8 +161,9 @@ static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
+        /* R5.4-1, R5.4-2 */
         LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R5.4-3 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;

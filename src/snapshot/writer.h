@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
@@ -91,8 +92,7 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->level == LMC_LEVEL_ARCHIVE ? (unsigned)LMC__FEATURE_JOINT : 0u) |
            (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u) |
-           (options->group_files ? (unsigned)LMC__FEATURE_GROUPED : 0u);
+           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
@@ -104,11 +104,11 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
-    lmc_writer_options defaults;
+    lmc_writer_options o;
     enum lmc_status status;
     lmc_writer *w;
-    memset(&defaults, 0, sizeof defaults);
-    if (options == NULL) options = &defaults;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
         !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
@@ -183,7 +183,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size, 0);
+    status = lmc__list_files(listing, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
     if (is_small) {
         lmc__begin_waiting(w);
@@ -270,10 +270,10 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
     return LMC_OK;
 }
 
-/* The metadata entries in order of their keys, appended to the index. They are sorted by what
- * points to them, and then copied. An item's name points at the key within w->metadata, to which
- * nothing is appended meanwhile, so the entry begins 8 bytes before it. */
-LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
+/* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
+ * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
+ * 8 bytes before it. */
+LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
     uint32_t i;
@@ -286,7 +286,14 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     }
     items = (lmc__item *)(void *)w->body.data;
     lmc__sort_items(items, w->n_metadata);
-    if (lmc__has_duplicates(items, w->n_metadata)) return LMC_ERR_ARGUMENT;
+    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
+}
+
+/* The metadata, sorted, appended to the index. */
+LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
+{
+    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
+    uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
         const uint8_t *entry = items[i].name - 8;
         LMC__TRY(lmc__grow_index(&w->index, entry,
@@ -295,13 +302,21 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The section of the items' hashes; items: numbered and sorted. */
-LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w, const lmc__buffer *items)
+/* The section of hashes, by the metadata, sorted. */
+LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
+    lmc__sha256 sha;
+    uint32_t i;
+    LMC__TRY(lmc__state_files(&sha, &w->plan.listing, w->hasher.hashes.data, body)); /* its items */
+    for (i = 0; i < w->n_metadata; i++) lmc__state_metadata(&sha, items[i].name - 8);
     body->size = 0;
-    LMC__TRY(lmc__append_hashes(body, items, &w->hasher));
+    LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
+    body->data[0] = LMC__HASH_SHA256;
+    lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
+    LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
     lmc__put_section_header(head, "hash", 0, body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, w->offset, head, NULL, 0));
     LMC__TRY(lmc__sink_write(w, head, sizeof head));
@@ -329,9 +344,9 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__number_items(&w->body);
     lmc__snapshot_identity(&w->body, w->identity);
-    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w, &w->body));
+    LMC__TRY(lmc__sort_metadata(w));
+    if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);

@@ -14,7 +14,7 @@
 #include "snapshot/writer_blocks.h"
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 5.1: Grouped).
+/* Small files, several of which share a FILE section and runs (spec 5.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
@@ -143,7 +143,7 @@ LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, co
                                                    size_t size)
 {
     for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size, LMC__FEATURE_GROUPED);
+    return lmc__parse_stream(l, body, size);
 }
 
 /* What waits of a file; a group of empty ones has no bytes at all. */

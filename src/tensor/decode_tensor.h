@@ -92,22 +92,27 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
  *
  * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
  * the end. total_size is the caller's, and trusted for nothing but comparisons. */
-LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t size, const void *src,
-                                          size_t src_size, uint64_t total_size,
-                                          const lmc_tensor_options *options, void *ws,
-                                          size_t ws_size)
+LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
+                                                size_t src_size, uint64_t offset,
+                                                uint64_t total_size,
+                                                const lmc_tensor_options *options, void *ws,
+                                                size_t ws_size)
 {
-    const size_t temp_size = lmc__get_tensor_block_size(options);
+    size_t temp_size, max_jobs;
+    lmc_tensor_options o;
     lmc__tensor_decoding t;
-    size_t max_jobs;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
-        status =
-            lmc_tensor_decode(dst, offset, size, src, src_size, total_size, options, ws, ws_size);
+        status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
+                                         ws_size);
         lmc__free_workspace(ws, ws_size);
         return status;
     }
+    temp_size = lmc__get_tensor_block_size(options);
     if (temp_size == 0 || (!src && src_size) || (!dst && size) || offset > total_size ||
         size > total_size - offset)
         return LMC_ERR_ARGUMENT;
@@ -138,4 +143,11 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, uint64_t offset, size_t siz
     }
     if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
     return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                                          const lmc_tensor_options *options, void *ws,
+                                          size_t ws_size)
+{
+    return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }

@@ -180,8 +180,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
                                           const lmc_tensor_options *options, void *ws,
                                           size_t ws_size)
 {
-    lmc_tensor_options direct;
+    lmc_tensor_options o, direct;
     lmc__tensor_encoding t;
+    if (!options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/options.h"
 #include "kernels/dispatch.h"
 #include "codec/dtypes.h"
 #include "codec/workspace.h"
@@ -49,10 +50,16 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * so the sizes of blocks do not depend on what is in it. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!options || !lmc__is_parallel(options->parallel) || !lmc__is_level(options->level))
-        return 0;
+    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
+}
+
+/* The caller's options, and their size of blocks. */
+static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
+{
+    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+                                                                     : 0;
 }
 
 /* size / block_size, rounded up; 0 for no bytes: an empty tensor has no block (spec 7.5). */
@@ -66,7 +73,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
  * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
 LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
     uint64_t headers;
     if (block_size == 0) return UINT64_MAX;
     headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
@@ -106,9 +114,10 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
 {
-    const size_t block_size = lmc__get_tensor_block_size(options);
+    lmc_tensor_options o;
+    const size_t block_size = lmc__take_tensor_options(&o, options);
     lmc__wave wave;
-    return block_size ? lmc__set_tensor_wave(&wave, options, block_size, NULL) : 0;
+    return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
 /* For callers who bring no workspace. */

@@ -37,19 +37,19 @@ static int decode(void)
     options.dtype = LMC_BF16;
     options.log2_block = 14;
     MUST(lmc_block_parse(known_block, sizeof known_block, position, &info) == LMC_OK);
-    MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.stored);
+    MUST(info.size == KNOWN_SIZE && info.width == 2 && !info.is_stored);
     MUST(lmc_block_workspace_size(info.n) <= sizeof g_ws);
-    MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, 0,
-                          position, g_ws, sizeof g_ws) == LMC_OK);
+    MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block, NULL, g_ws,
+                          sizeof g_ws) == LMC_OK);
     MUST(size == KNOWN_SIZE && is_known());
-    MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block - 1, NULL, 0,
-                          position, g_ws, sizeof g_ws) == LMC_ERR_TRUNCATED);
+    MUST(lmc_block_decode(g_dst, sizeof g_dst, &size, known_block, sizeof known_block - 1, NULL,
+                          g_ws, sizeof g_ws) == LMC_ERR_TRUNCATED);
     {
         const size_t ws_size = lmc_tensor_workspace_size(&options);
         void *const ws = malloc(ws_size);
         MUST(ws != NULL);
-        MUST(lmc_tensor_decode(g_dst, 0, KNOWN_SIZE, known_block, sizeof known_block, KNOWN_SIZE,
-                               &options, ws, ws_size) == LMC_OK);
+        MUST(lmc_tensor_decode(g_dst, KNOWN_SIZE, known_block, sizeof known_block, &options, ws,
+                               ws_size) == LMC_OK);
         free(ws);
     }
     MUST(is_known());
@@ -59,11 +59,11 @@ static int decode(void)
 #ifndef LMC_NO_ENCODER
 static int encode(void)
 {
-    const lmc_position position = {0, 0};
+    const lmc_block_options options = LMC_BLOCK_OPTIONS(LMC_BF16);
     unsigned char enc[KNOWN_SIZE + LMC_BLOCK_HEADER_SIZE];
     size_t size = 0;
-    MUST(lmc_block_encode(enc, sizeof enc, &size, g_src, KNOWN_SIZE, NULL, LMC_BF16,
-                          LMC_LEVEL_DEFAULT, position, g_ws, sizeof g_ws) == LMC_OK);
+    MUST(lmc_block_encode(enc, sizeof enc, &size, g_src, KNOWN_SIZE, &options, g_ws, sizeof g_ws) ==
+         LMC_OK);
     MUST(size == sizeof known_block && memcmp(enc, known_block, size) == 0);
     return 0;
 }
@@ -115,9 +115,8 @@ static int quantise(void)
     ws = malloc(ws_size);
     MUST(ws != NULL);
     MUST(lmc_tensor_encode(enc, 5 * N, &size, src, 4 * N, &tensor_options, ws, ws_size) == LMC_OK);
-    MUST(size < N && lmc_quantizer_apply(quantizer, src, 0, 4 * N, NULL) == LMC_OK);
-    MUST(lmc_tensor_decode(dst, 0, 4 * N, enc, size, 4 * N, &tensor_options, ws, ws_size) ==
-         LMC_OK);
+    MUST(size < N && lmc_quantizer_apply(quantizer, 0, src, 4 * N, NULL) == LMC_OK);
+    MUST(lmc_tensor_decode(dst, 4 * N, enc, size, &tensor_options, ws, ws_size) == LMC_OK);
     MUST(memcmp(src, dst, 4 * N) == 0);
     lmc_quantizer_free(quantizer);
     free(src);
@@ -150,7 +149,7 @@ static int read_snapshot(void)
     size_t number = 9;
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_snapshot_info info;
-    MUST(lmc_snapshot_restore(&stream, NULL, identity) == LMC_OK);
+    MUST(lmc_snapshot_restore(&stream, identity, NULL) == LMC_OK);
     MUST(lmc_reader_open(&reader, &source, NULL) == LMC_OK);
     MUST(lmc_reader_get_info(reader, &info) == LMC_OK && info.n_files == 1 &&
          memcmp(identity, info.identity, sizeof identity) == 0);
@@ -159,7 +158,7 @@ static int read_snapshot(void)
     lmc_reader_free(reader);
     memory.data[100] ^= 1;
     memory.position = 0;
-    MUST(lmc_snapshot_restore(&stream, NULL, identity) != LMC_OK);
+    MUST(lmc_snapshot_restore(&stream, identity, NULL) != LMC_OK);
     lmc_memory_free(&memory);
     return 0;
 }

@@ -15,7 +15,7 @@ static enum lmc_status use_append(void *user, const void *data, size_t size)
 static int use(void)
 {
     static unsigned char src[6000], enc[6020], dst[6000], ws[1 << 18];
-    lmc_position position = {0, 0};
+    const lmc_block_options block = LMC_BLOCK_OPTIONS(LMC_BF16);
     lmc_tensor_options options;
     lmc_writer *writer = NULL;
     lmc_writer_info info;
@@ -24,11 +24,11 @@ static int use(void)
     size_t i, enc_size, dst_size, total = 0;
     for (i = 0; i < sizeof src; i++) src[i] = (unsigned char)(i % 2 ? 60 : i * i);
     if (lmc_block_workspace_size(3000) > sizeof ws) return 1;
-    if (lmc_block_encode(enc, sizeof enc, &enc_size, src, sizeof src, NULL, LMC_BF16,
-                         LMC_LEVEL_DEFAULT, position, ws, sizeof ws) != LMC_OK)
+    if (lmc_block_encode(enc, sizeof enc, &enc_size, src, sizeof src, &block, ws, sizeof ws) !=
+        LMC_OK)
         return 2;
-    if (lmc_block_decode(dst, sizeof dst, &dst_size, enc, enc_size, NULL, 0, position, ws,
-                         sizeof ws) != LMC_OK)
+    if (lmc_block_decode(dst, sizeof dst, &dst_size, enc, enc_size, &block, ws, sizeof ws) !=
+        LMC_OK)
         return 3;
     if (dst_size != sizeof src || memcmp(src, dst, sizeof src) != 0 || enc_size >= sizeof src)
         return 4;

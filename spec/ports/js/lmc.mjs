@@ -328,8 +328,7 @@ const JOINT_BIT = 1;
 const BASE_BIT = 2;
 const OWN_BIT = 4;
 const QUANTISED_BIT = 8;
-const GROUPED_BIT = 16;
-const ALL_BITS = 31;
+const ALL_BITS = 15;
 
 export function isLmc(bytes) {
     return bytes.length >= 8 && sameBytes(bytes.subarray(0, 8), MAGIC);
@@ -397,7 +396,7 @@ function skipExtensions(body) {
 
 /** In the order of their numbers, which count from 1: [Dtype, bits of an element]. */
 const DTYPES = (
-    "BOOL 8, U8 8, I8 8, F8_E5M2 8, F8_E4M3 8, F8_E8M0 8, F8_E4M3FNUZ 8, F8_E5M2FNUZ 8, F4 4, F6_E2M3 6, F6_E3M2 6, I16 16, U16 16, F16 16, " +
+    "BOOL 8, F4 4, F6_E2M3 6, F6_E3M2 6, U8 8, I8 8, F8_E5M2 8, F8_E4M3 8, F8_E8M0 8, F8_E4M3FNUZ 8, F8_E5M2FNUZ 8, I16 16, U16 16, F16 16, " +
     "BF16 16, I32 32, U32 32, F32 32, C64 64, F64 64, I64 64, U64 64"
 ).split(", ").map(entry => entry.split(" ")).map(([name, bits]) => [name, BigInt(bits)]);
 
@@ -488,7 +487,7 @@ const TABLE_ENTRY_SIZE = 256;
 /** The files of a FILE section. tables.left is what the tables of files and tensors may take yet. */
 function readFiles(body, features, tables) {
     const nFiles = body.upTo(2 ** 28, "N_Files");
-    corruptIf(nFiles === 0 || (nFiles > 1 && !(features & GROUPED_BIT)), "N_Files");
+    corruptIf(nFiles === 0, "N_Files");
     const charge = strings => {
         tables.left -= TABLE_ENTRY_SIZE + strings;
         if (tables.left < 0) refuse("LIMIT", "the tables of files and tensors are larger than allowed");
@@ -1702,14 +1701,66 @@ function checkContent(snapshot) {
     checkHashes(snapshot);
 }
 
-/** Section 9.5: SHA-256 of all items. Hashes of other algorithms are passed over. */
-function checkHashes({ sections, items }) {
+/** Section 9.5: SHA-256 of each tensor of a file, and of what else is in it. */
+function hashesOf({ data, tensors }) {
+    const outside = [];
+    let end = 0;
+    for (const tensor of tensors) {
+        outside.push(data.subarray(end, tensor.offset));
+        end = tensor.offset + tensor.size;
+    }
+    outside.push(data.subarray(end));
+    return [...tensors.map(tensor => sha256(tensor.data)), sha256(concat(outside))];
+}
+
+/** Section 9.5: the hash of all that a snapshot says. hashes: of each file. */
+function hashOfSnapshot({ files, metadata }, hashes) {
+    const parts = [asBytes("LMC content 1\0"), littleEndian(files.length, 8)];
+    const put = (size, ...numbers) => numbers.forEach(number => parts.push(littleEndian(number, size)));
+    const order = files.map((_, i) => i).sort((a, b) => (files[a].key < files[b].key ? -1 : 1));
+    for (const i of order) {
+        const { kind, key, size, mode, mtime, tensors } = files[i];
+        put(4, key.length);
+        parts.push(bytesOf(key));
+        put(1, (kind === "directory") | (mode !== null) << 1 | (mtime !== null) << 2);
+        put(8, size);
+        put(4, mode ?? 0);
+        put(8, mtime?.seconds ?? 0);
+        put(4, mtime?.nanoseconds ?? 0);
+        put(8, tensors.length);
+        tensors.forEach((tensor, k) => {
+            put(4, tensor.key.length);
+            parts.push(bytesOf(tensor.key));
+            put(1, tensor.type.dtypeKey.length);
+            parts.push(bytesOf(tensor.type.dtypeKey));
+            put(1, tensor.shape.length);
+            put(8, ...tensor.shape, tensor.offset, tensor.size);
+            put(1, tensor.generation, MEASURES.indexOf(tensor.measure));
+            put(4, tensor.error);
+            parts.push(hashes[i][k]);
+        });
+        parts.push(hashes[i][tensors.length]);
+    }
+    for (const { keyBytes, value } of metadata) {
+        const key = keyOf(keyBytes);
+        if (key.startsWith("lmc.") && key !== "lmc.links") continue;
+        put(4, keyBytes.length, value.length);
+        parts.push(keyBytes, value);
+    }
+    return sha256(concat(parts));
+}
+
+/** Section 9.5: SHA-256 of the snapshot and of all content. Hashes of other algorithms are passed over. */
+function checkHashes(snapshot) {
+    const { sections, files } = snapshot;
     const bodies = sections.filter(section => section.kind === "hash" && section.body.left >= 8).map(section => section.body)
         .filter(body => body.view(8).every((byte, i) => byte === (i === 0 ? 1 : 0)));
     corruptIf(bodies.length > 1, "two hash sections of SHA-256");
     if (bodies.length === 0) return;
     const [body] = bodies;
-    for (const item of items) corruptIf(!sameBytes(body.view(32), sha256(item.data)), "the hash of an item");
+    const hashes = files.map(hashesOf);
+    corruptIf(!sameBytes(body.view(32), hashOfSnapshot(snapshot, hashes)), "Snapshot_Hash");
+    for (const hash of hashes.flat()) corruptIf(!sameBytes(body.view(32), hash), "the hash of a tensor, or of what else is in a file");
     body.mustBeAtEnd("Body_Size of a hash section");
 }
 

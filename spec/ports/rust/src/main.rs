@@ -87,7 +87,7 @@ fn write_below(snapshot: &Snapshot, part: &Path) -> io::Result<()> {
     directories.sort_by_key(|file| std::cmp::Reverse(file.path.len()));
     directories.iter().try_for_each(|file| set_mode(&part.join(path_of(&file.path)?), file.mode))?;
     if snapshot.metadata.iter().any(|(key, _)| key.as_slice() == b"lmc.links") {
-        eprintln!("note: it has links (lmc.links), which are not restored"); // R10.2-8
+        eprintln!("note: it has links (lmc.links), which are not restored"); // R10.2-11
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub(crate) struct Features(u64);
 
 impl Features {
     /// What bare blocks in memory may use.
-    pub const ALL: Features = Features(31);
+    pub const ALL: Features = Features(15);
 
     pub fn joint(self) -> bool {
         self.0 & 1 != 0
@@ -36,10 +36,6 @@ impl Features {
 
     pub fn quantised(self) -> bool {
         self.0 & 8 != 0
-    }
-
-    pub fn grouped(self) -> bool {
-        self.0 & 16 != 0
     }
 }
 
@@ -175,6 +171,9 @@ pub struct Tensor {
 /// The dtypes that have a number, which counts from 1, with the bits of an element.
 const DTYPES: [(&[u8], u8); 22] = [
     (b"BOOL", 8),
+    (b"F4", 4),
+    (b"F6_E2M3", 6),
+    (b"F6_E3M2", 6),
     (b"U8", 8),
     (b"I8", 8),
     (b"F8_E5M2", 8),
@@ -182,9 +181,6 @@ const DTYPES: [(&[u8], u8); 22] = [
     (b"F8_E8M0", 8),
     (b"F8_E4M3FNUZ", 8),
     (b"F8_E5M2FNUZ", 8),
-    (b"F4", 4),
-    (b"F6_E2M3", 6),
-    (b"F6_E3M2", 6),
     (b"I16", 16),
     (b"U16", 16),
     (b"F16", 16),
@@ -220,7 +216,6 @@ pub(crate) fn read_files(body: &[u8], features: Features, memory: &mut u64) -> R
     let mut input = Reader::of_part(body, "the body of a FILE ends early");
     let n_files = input.up_to(1 << 28, "N_Files")?;
     check(n_files != 0, "N_Files is 0")?;
-    check(n_files == 1 || features.grouped(), "several files in a section, without the feature bit Grouped")?;
     let mut charge = |size: usize| {
         let left = memory.checked_sub(size as u64);
         ensure(left.is_some(), Status::Limit, "the tables of files and tensors need more memory than the caller allows")?;

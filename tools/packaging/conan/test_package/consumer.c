@@ -15,7 +15,7 @@ int main(void)
         LMC_OK)
         return 2;
     memset(again, 1, sizeof again);
-    if (lmc_tensor_decode(again, 0, sizeof again, coded, size, sizeof again, &options, NULL, 0) !=
+    if (lmc_tensor_decode(again, sizeof again, coded, size, &options, NULL, 0) !=
             LMC_OK ||
         memcmp(tensor, again, sizeof again) != 0)
         return 3;

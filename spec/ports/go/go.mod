@@ -1,3 +1,0 @@
-module lmc0
-
-go 1.19
