@@ -107,7 +107,7 @@ static const struct topic topics[] = {
      "          space; see 'lmc help deltas'. If nothing of it is of use, the output\n"
      "          does not need it, and a warning says so. What is compressed from or to\n"
      "          a pipe waits in a scratch file until that is known (in TMPDIR, or else\n"
-     "          in the directory at hand)\n"
+     "          beside the output or in /tmp)\n"
      "--fast, --max, --archive\n"
      "          larger and faster, or smaller and slower\n"
      "--dtype, --opaque\n"

@@ -465,7 +465,7 @@ class Links(Case):
             self.assertEqual(os.listdir(self.path("outer")), [])
         for value in (b"s", b"sa", b"sa\0", b"sa\0b", b"\0\0\0"):
             self.write("bad.lmc", metadata_replaced(data, b"lmc.links", value))
-            self.refuses("-d", "-o", "out", "bad.lmc", code=3, says="list of links that breaks the rules")
+            self.refuses("-d", "-o", "out", "bad.lmc", code=3, says="that breaks the rules")
             self.refuses("-t", "bad.lmc", code=3)
 
     def test_salvage(self):
@@ -658,8 +658,25 @@ class Small(Case):
         self.assertTrue({k: v for k, v in self.snapshot("saved/whole").items() if v} == {k: v for k, v in want.items() if v})
 
     def test_deltas_of_small_files(self):
-        """Files that stay where they are can be overwritten in place; once one grew, all share blocks, and are found by path as before."""
+        """Beside large files, those that stay where they are can be overwritten in place; once one grew, or if there is hardly
+        anything else, all share blocks, and are found by path as before."""
         self.small_files("old", 40)
+        shutil.copytree(self.path("old"), self.path("new"))
+        self.write("new/sub-1/004.txt", self.read("new/sub-1/004.txt")[:-1] + b"!")
+        self.lmc("--base", "old", "new")
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 100 + 700)  # 282 each, when each had a block of its own
+        self.restores("new.lmc", self.snapshot("new"), "--base", "old")
+        subprocess.run([sys.executable, os.path.join(ROOT, "spec", "lmc_decode.py"), "--base", self.path("old"), self.path("new.lmc"),
+                        self.path("decoded")], check=True)
+        self.assertEqual(self.snapshot("decoded"), self.snapshot("new"))
+        shutil.copytree(self.path("old"), self.path("live"))
+        self.lmc("apply", "new.lmc", "live")
+        self.assertEqual(self.snapshot("live"), self.snapshot("new"))
+        for name in ("live", "new"):
+            shutil.rmtree(self.path(name))
+        os.unlink(self.path("new.lmc"))
+        self.write("old/large", b"")
+        os.truncate(self.path("old/large"), 17 << 20)
         shutil.copytree(self.path("old"), self.path("new"))
         self.write("new/sub-1/010.txt", b"x" + self.read("old/sub-1/010.txt")[1:])
         self.lmc("--base", "old", "new")
@@ -809,6 +826,27 @@ class Surprises(Case):
             self.write("o/next.lmc", p.stdout.read())
         self.lmc("-d", "--base", "big", "o/next.lmc")
         self.assertEqual(self.read("o/next"), self.read("next"))
+
+    def test_hard_links_in_a_stream_of_tar(self):
+        """Each name had all of the bytes."""
+        data = os.urandom(300000)
+        self.write("d/b.bin", data)
+        self.write("d/config.json", b"{}")
+        os.makedirs(self.path("d/sub"))
+        for name in ("a.bin", "sub/c.bin"):
+            os.link(self.path("d/b.bin"), self.path("d/" + name))
+        os.link(self.path("d/config.json"), self.path("d/again.json"))
+        self.lmc("d")
+        stream = self.lmc("-dc", "d.lmc").stdout
+        self.assertLess(len(stream), 320000)
+        os.mkdir(self.path("out"))
+        subprocess.run(["tar", "-x", "-C", self.path("out")], input=stream, check=True)
+        self.assertEqual(self.snapshot("out"), self.snapshot("d"))
+        self.assertEqual({f: os.stat(self.path("out/" + f)).st_nlink for f in self.tree("out") if os.path.isfile(self.path("out/" + f))},
+                         {"a.bin": 3, "b.bin": 3, "sub/c.bin": 3, "again.json": 2, "config.json": 2})
+        piped = self.lmc("-dc", stdin=self.read("d.lmc")).stdout  # nobody knows the links before the end
+        with tarfile.open(fileobj=io.BytesIO(piped)) as t:
+            self.assertEqual(t.extractfile("sub/c.bin").read(), data)
 
     def test_nothing_waits_for_a_fifo(self):
         self.write("a", b"hello")

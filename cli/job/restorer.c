@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../format/tensors.h"
+#include "../input/archive.h"
 #include "../input/common.h"
 #include "../input/second_look.h"
 #include "../input/source.h"
@@ -107,8 +108,50 @@ static void add_tar_directory(struct restore *r, const lmc_file *file)
     d->file.path = copy_string(file->path, strlen(file->path));
 }
 
+static int compare_names_of_one(const void *a, const void *b)
+{
+    return strcmp(((const struct one_file *)a)->target, ((const struct one_file *)b)->target);
+}
+
+/* Of a snapshot in a file its index tells which files have several names. In a stream of tar each
+ * is written once, by whichever name comes first. What was wrong with the list is found at the
+ * end. */
+static void read_links_ahead(struct restore *r, struct source *s, const lmc_base *base)
+{
+    struct archive a;
+    struct links *const l = &r->ahead;
+    if (r->tree.target || !S_ISREG(s->st.st_mode)) return;
+    if (open_archive_of_source(&a, s, r->o) == CODE_OK && try_archive_index(&a, base) == LMC_OK &&
+        read_links(l, a.reader) == 0 && l->n) {
+        r->one_files = (struct one_file *)resize(NULL, l->n, sizeof *r->one_files);
+        memset(r->one_files, 0, l->n * sizeof *r->one_files);
+        for (size_t i = 0; i < l->n; i++)
+            if (l->list[i].type == LINK_HARD)
+                r->one_files[r->n_one_files++].target = l->list[i].target;
+        qsort(r->one_files, r->n_one_files, sizeof *r->one_files, compare_names_of_one);
+    }
+    close_archive(&a);
+}
+
+/* By which name the file was written that has this one, too; NULL: it was not, but is now. */
+static const char *find_written_name(struct restore *r, const char *path)
+{
+    const struct link *l = find_link_record(&r->ahead, path);
+    struct one_file key, *f;
+    key.target = l && l->type == LINK_HARD ? l->target : path;
+    f = r->n_one_files ? (struct one_file *)bsearch(&key, r->one_files, r->n_one_files, sizeof key,
+                                                    compare_names_of_one)
+                       : NULL;
+    if (!f || f->written) return f ? f->written : NULL;
+    for (; f > r->one_files && strcmp(f[-1].target, key.target) == 0;) f--;
+    for (; f < r->one_files + r->n_one_files && strcmp(f->target, key.target) == 0; f++)
+        f->written = l ? l->path : f->target;
+    return NULL;
+}
+
 static int begin_tar_file(struct restore *r, const lmc_file *file)
 {
+    const char *written;
     int error;
     if (file->kind == LMC_FILE_REGULAR && file->size == LMC_UNKNOWN_SIZE)
         return fail(CODE_ERROR, file->path,
@@ -118,7 +161,9 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
         add_tar_directory(r, file);
         return CODE_OK;
     }
-    error = tar_begin(&r->out, file);
+    written = find_written_name(r, file->path);
+    r->is_skipped = written != NULL;
+    error = written ? tar_link(&r->out, LINK_HARD, file->path, written) : tar_begin(&r->out, file);
     return error ? fail_output(&r->out, error) : CODE_OK;
 }
 
@@ -135,7 +180,8 @@ static int finish_tar(struct restore *r)
     int error = 0;
     for (size_t i = 0; i < r->links.n && !error; i++) /* what a hard link names was written */
         if (r->links.list[i].type == LINK_SYMBOLIC)
-            error = tar_link(&r->out, r->links.list[i].path, r->links.list[i].target);
+            error =
+                tar_link(&r->out, LINK_SYMBOLIC, r->links.list[i].path, r->links.list[i].target);
     if (r->n_directories)
         qsort(r->directories, r->n_directories, sizeof *r->directories, compare_tar_directories);
     for (size_t i = 0; i < r->n_directories && !error; i++)
@@ -172,6 +218,7 @@ static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
     struct restore *r = (struct restore *)user;
     int error;
     r->total += size;
+    if (r->is_skipped) return LMC_OK;
     if (!r->is_tree) {
         error = write_output(&r->out, data, size);
         return error ? stop_restore(r, fail_output(&r->out, error)) : LMC_OK;
@@ -205,7 +252,8 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
     if (r->is_tree || r->is_tar) add_seen_file(&r->seen, file);
     if (r->is_tree) return stop_restore(r, end_tree_file(&r->tree, file));
     if (r->is_tar) {
-        int error = tar_end(&r->out, file);
+        int error = r->is_skipped ? 0 : tar_end(&r->out, file);
+        r->is_skipped = 0;
         return error ? stop_restore(r, fail_output(&r->out, error)) : LMC_OK;
     }
     r->attributes = attributes_of_file(file);
@@ -271,6 +319,7 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     options.read_back = restore_read_back;
     options.metadata = restore_metadata;
     init_second_look(&r->again, s, base, r->o);
+    read_links_ahead(r, s, base);
     status = restore_source(&r->again, &options, NULL);
     if (r->code != CODE_OK) return r->code;
     return status == LMC_OK ? CODE_OK : fail_restore(&r->again, status);
@@ -321,6 +370,8 @@ void free_restore(struct restore *r)
     for (size_t i = 0; i < r->n_records; i++) free(r->records[i].path);
     free(r->records);
     free_links(&r->links);
+    free_links(&r->ahead);
+    free(r->one_files);
     free_seen_files(&r->seen);
     for (size_t i = 0; i < r->n_directories; i++) free((char *)r->directories[i].file.path);
     free(r->directories);

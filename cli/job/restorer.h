@@ -34,6 +34,12 @@ struct record {
     uint32_t crc;
 };
 
+/* A file of several names. */
+struct one_file {
+    const char *target;  /* what its hard links name */
+    const char *written; /* the name by which it was written to a stream of tar; NULL: it was not */
+};
+
 struct restore {
     const struct common *o;
     const char *input;             /* its name */
@@ -52,6 +58,10 @@ struct restore {
     size_t again_number;
     struct second_look again; /* for standard output */
     struct links links;
+    struct links ahead;         /* as the index has them, of a stream of tar */
+    struct one_file *one_files; /* sorted by target; of one file as many as it has links */
+    size_t n_one_files;
+    int is_skipped;                    /* the file at hand: it was written by another name */
     struct seen_files seen;            /* of a tree: for the links, which come last */
     struct tar_directory *directories; /* of a tar stream, where they come last */
     size_t n_directories, room_for_directories;

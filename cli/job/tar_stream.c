@@ -146,12 +146,12 @@ int tar_end(struct output *out, const lmc_file *file)
     return file->kind == LMC_FILE_DIRECTORY ? 0 : fill_record(out, file->size);
 }
 
-int tar_link(struct output *out, const char *path, const char *target)
+int tar_link(struct output *out, enum link_type type, const char *path, const char *target)
 {
     struct tar_entry e;
     int error;
     memset(&e, 0, sizeof e);
-    e.type = '2';
+    e.type = type == LINK_HARD ? '1' : '2';
     e.path = path;
     e.target = target;
     e.mode = 0777;

@@ -12,6 +12,7 @@
 #include "../sys/platform.h"
 
 #include "../../lmc.h"
+#include "../input/links.h"
 #include "../sys/output.h"
 
 /* The header; the file's size must be known. */
@@ -20,8 +21,8 @@ int tar_begin(struct output *out, const lmc_file *file);
 /* Fills up the file's last record. */
 int tar_end(struct output *out, const lmc_file *file);
 
-/* A symbolic link. */
-int tar_link(struct output *out, const char *path, const char *target);
+/* A link. target: what a symbolic one says, or of a hard one the path of a file before it. */
+int tar_link(struct output *out, enum link_type type, const char *path, const char *target);
 
 int tar_finish(struct output *out);
 
