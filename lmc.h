@@ -594,7 +594,7 @@ typedef struct lmc_tensor {
     size_t n_base_parts;
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
@@ -637,6 +637,10 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
+     * as for tensors; the name of a file without tensors is its path. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_file;
 
 typedef struct lmc_sink {
@@ -719,7 +723,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
@@ -21745,7 +21749,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     return found;
 }
 
-/* The same for a part of a tensor of another one. */
+/* The same for a part of another item. */
 static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const size_t n = o->items.size / sizeof(lmc__item),
@@ -21757,9 +21761,8 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
         const lmc__item *item = lmc__get_item(o, i);
         uint64_t size;
         if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (!item->tensor ||
-            (part->path &&
-             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+        if (part->path &&
+            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
             continue;
         size = lmc__item_size(o, item);
         if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
@@ -22368,9 +22371,21 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
+/* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
+ * tensors around them, if they are whole elements: a run for them, and another one behind them,
+ * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
+ * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
+ * of networks of 64 to 320 columns). */
+#define LMC__SPANNED_SIZE 256u
+#define LMC__SPANNING_SIZE 32768u
+#define LMC__SPANNING_PREDICTED_SIZE 98304u
+
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
+/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
+ * behind it, would cost 200 bytes. */
+#define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
 
@@ -22517,6 +22532,10 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     lmc_tensor *tensors;
     size_t i;
     p->file = lmc__listed_at(&p->listing, file_number)->file;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        p->file.base_parts = given->base_parts;
+        p->file.n_base_parts = given->n_base_parts;
+    }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
     p->default_dtype = default_dtype;
@@ -22581,17 +22600,19 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
+    const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
+    const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    if (t && t->base_parts) {
+    if (parts) {
         size_t i;
-        for (i = 0; i < t->n_base_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+        for (i = 0; i < n_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
     else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -22627,8 +22648,21 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     return lmc__get_block_size(run->dtype, log2_block, has_prediction);
 }
 
+/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. */
+static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
+{
+    const unsigned width = lmc_dtype_width(run->dtype);
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
+                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
+                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
+    if (gap && (t[0].size > most || t[1].size > most)) return 0;
+    return lmc_dtype_find(t[1].dtype) == run->dtype ||
+           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
+}
+
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it without a gap and are coded alike. */
+ * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -22640,16 +22674,16 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS; i++) {
+    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS / 2; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
-        if (t->offset != end || t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||
+        if (t->size >= large || !lmc__continues_run(run, t - 1) ||
             lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
             break;
-        end += t->size;
+        end = t->offset + t->size;
     }
     run->is_shared =
         i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
@@ -22712,27 +22746,45 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
-/* The run of bytes between tensors, up to end, if one of the same size was written before and can
- * be read back: else nothing changes, but it is remembered. As with twins, a wrong guess costs only
- * size. */
-static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, lmc__planned_run *run)
+/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
+ * then they are remembered. As with twins, a wrong guess costs only size. */
+static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
-    const uint64_t size = end - p->position;
     lmc__gap *gap = p->gaps;
-    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE)
-        return LMC_OK;
+    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
     while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
-    if (gap == p->gaps + LMC__MAX_GAPS) {
-        gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
-        gap->file_number = p->file_number;
-        gap->offset = p->position;
-        gap->size = size;
-        return LMC_OK;
+    if (gap < p->gaps + LMC__MAX_GAPS)
+        return lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size) ? gap : NULL;
+    gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
+    gap->file_number = p->file_number;
+    gap->offset = offset;
+    gap->size = size;
+    return NULL;
+}
+
+/* The run of the bytes between tensors, up to end, where tensor number i begins, if they repeat
+ * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
+static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lmc__planned_run *run)
+{
+    const lmc_file *const f = &p->file;
+    const lmc__gap *gap = lmc__find_gap(p, p->position, end - p->position);
+    uint64_t at = p->position;
+    if (!gap) return LMC_OK;
+    for (;;) {
+        const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
+        LMC__TRY(lmc__append_segment(p, at, end - at, gap->file_number + 1, gap->offset));
+        at = end;
+        if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
+            lmc__get_quant_params(t->quantizer) || i > p->next_tensor + LMC__MAX_SEGMENTS / 4)
+            break;
+        end = t[1].offset;
+        gap = lmc__find_gap(p, at + t->size, end - at - t->size);
+        if (!gap) break;
+        LMC__TRY(lmc__append_segment(p, at, t->size, 0, 0));
+        at += t->size;
     }
-    if (!lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size)) return LMC_OK;
-    LMC__TRY(lmc__append_segment(p, p->position, size, gap->file_number + 1, gap->offset));
     run->dtype = LMC_U8;
-    run->size = size;
+    run->size = at - p->position;
     run->prediction.kind = LMC__PREDICT_OWN;
     run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
@@ -22768,7 +22820,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
             end = lmc__plan_tensors(p, run, *i);
         else {
             if (*i < f->n_tensors) end = f->tensors[*i].offset;
-            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, run));
+            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, *i, run));
             if (run->size) return LMC_OK;
         }
         run->size = end - p->position;
@@ -22806,15 +22858,15 @@ static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_
     return lmc__append_segment(p, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
- * own. */
+/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
+ * start: its own. */
 static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                       const lmc_tensor *t, uint64_t start, uint64_t at,
-                                       uint64_t stop)
+                                       const lmc_base_part *parts, size_t n, uint64_t start,
+                                       uint64_t at, uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
-        const lmc_base_part *const part = &t->base_parts[i];
+    for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
             const uint32_t base = lmc__match_part(&p->origin, part);
@@ -22839,16 +22891,24 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
     while (at < end) {
         lmc__prediction found = run->prediction;
         uint64_t stop = end, start = 0; /* of the tensor */
+        const lmc_base_part *parts = p->file.base_parts;
+        size_t n_parts = p->file.n_base_parts;
         if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
+            if (at < t->offset) {
+                LMC__TRY(lmc__append_segment(p, at, t->offset - at, 0, 0));
+                at = t->offset;
+            }
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);
+            parts = t->base_parts;
+            n_parts = t->n_base_parts;
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
-            LMC__TRY(lmc__plan_parts(p, run, &p->file.tensors[i], start, at, stop));
+        if (found.kind == LMC__PREDICT_BASE && parts) {
+            LMC__TRY(lmc__plan_parts(p, run, parts, n_parts, start, at, stop));
             at = stop;
             continue;
         }
@@ -23355,7 +23415,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     if (w->plan.origin.base &&
         !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved;
+    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
 /* The file that was listed last waits for its bytes. */

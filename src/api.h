@@ -531,7 +531,7 @@ typedef struct lmc_tensor {
     size_t n_base_parts;
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
@@ -574,6 +574,10 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
+     * as for tensors; the name of a file without tensors is its path. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_file;
 
 typedef struct lmc_sink {
@@ -656,7 +660,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
