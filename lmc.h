@@ -54,8 +54,8 @@
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
- *              index_entries hashes origin writer_plan writer_blocks writer_groups writer restore
- *              index work reader find in_place requantise salvage salvage_walk salvage_place
+ *              index_entries hashes origin work writer_plan writer_blocks writer_groups writer
+ *              restore index reader find in_place requantise salvage salvage_walk salvage_place
  *              salvage_read open identify memory stdio copy one_call arrays
  */
 #ifndef LMC_H
@@ -594,7 +594,7 @@ typedef struct lmc_tensor {
     size_t n_base_parts;
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
@@ -637,6 +637,10 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
+     * as for tensors; the name of a file without tensors is its path. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_file;
 
 typedef struct lmc_sink {
@@ -719,7 +723,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
@@ -894,11 +898,12 @@ typedef struct lmc_reader_options {
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     lmc_limits limits;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
-     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
-     * as well; this also finds blocks of another snapshot, together with an index made for them. It
-     * takes a fifth to two fifths more time, and is no protection against forgers. */
-    int check_identities;
+    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
+     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
+     * another snapshot, together with an index made for them. It is no protection against forgers.
+     * 1: without that, which takes a few percent of the time with AVX-512, and more than half of it
+     * again with AVX2. */
+    int skip_identities;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */
@@ -1758,14 +1763,15 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block. */
+/* What a decoding kernel knows of the memory around its block, and who reads it. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
     const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
+    uint64_t *crc64;     /* or NULL: join_root puts the CRC-64 of dst here, and takes no CRC-32C */
 } lmc__streaming;
-static const lmc__streaming lmc__no_streaming = {0, NULL, 0};
+static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
 /* And back: a plane that is yet to be merged; `row` is a list to do that in. */
 typedef struct lmc__merged {
@@ -3063,10 +3069,10 @@ static const uint64_t lmc__crc64_powers[19] =
 #if LMC__X86 || LMC__NEON
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 63) for the first eight, x^(8 d
  * - 1) for the others. [i]: d = 16 * 2^i. */
-static const uint64_t lmc__crc64_folds[5][2] =
+static const uint64_t lmc__crc64_folds[6][2] =
     {{0xEADC41FD2BA3D420,0x21E9761E252621AC},{0xB0BC2E589204F500,0xE1E0BB9D45D7A44C},
     {0xC32CDB31E18A84A,0x62242240ACE5045A},{0xA1CA681E733F9C40,0x5F852FB61E8D92DC},
-    {0x37CCD3E14069CABC,0xA043808C0F782663}};
+    {0x37CCD3E14069CABC,0xA043808C0F782663},{0xD0B3AA0ED6D54AE0,0xC2409E2537AA5EB1}};
 #endif
 #endif
 
@@ -4302,6 +4308,17 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
+/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
+ * vector of all is xored with; zero from then on. */
+LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
+                                            unsigned n, __m512i *start)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < n; p++) sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+    sum[0] = _mm512_xor_si512(sum[0], *start);
+    *start = _mm512_setzero_si512();
+}
+
 /* What a message's first vector is xored with, to continue from crc: the register is added to the
  * first 32 bits. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
@@ -4511,28 +4528,68 @@ LMC__AVX2 static uint64_t lmc__crc64_avx2(uint64_t crc, const uint8_t *p, size_t
     return lmc__crc64_finish(crc, p, size);
 }
 
+/* The register after n vectors, one after the other. */
+LMC__INLINE_AVX512 uint64_t lmc__crc64_join_avx512(const __m512i *v, unsigned n)
+{
+    const __m512i k64 = _mm512_broadcast_i32x4(lmc__crc64_factor(2));
+    __m512i sum = v[0];
+    __m128i lanes[4];
+    unsigned i;
+    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
+    lanes[0] = _mm512_castsi512_si128(sum);
+    lanes[1] = _mm512_extracti32x4_epi32(sum, 1);
+    lanes[2] = _mm512_extracti32x4_epi32(sum, 2);
+    lanes[3] = _mm512_extracti32x4_epi32(sum, 3);
+    return lmc__crc64_join(lanes);
+}
+
 /* Four vectors of 64 bytes, each of four lanes, over 256 bytes at a time. */
 LMC__AVX512 static uint64_t lmc__crc64_avx512(uint64_t crc, const uint8_t *p, size_t size)
 {
     if (size >= 256) {
-        const __m512i k64 = _mm512_broadcast_i32x4(lmc__crc64_factor(2)),
-                      k256 = _mm512_broadcast_i32x4(lmc__crc64_factor(4));
+        const __m512i k256 = _mm512_broadcast_i32x4(lmc__crc64_factor(4));
         __m512i v[4];
-        __m128i lanes[4];
         unsigned i;
         LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
         v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
         for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
             LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
                 lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
-        LMC__UNROLL for (i = 1; i < 4; i++) v[i] = lmc__crc_fold(v[i - 1], k64, v[i]);
-        lanes[0] = _mm512_castsi512_si128(v[3]);
-        lanes[1] = _mm512_extracti32x4_epi32(v[3], 1);
-        lanes[2] = _mm512_extracti32x4_epi32(v[3], 2);
-        lanes[3] = _mm512_extracti32x4_epi32(v[3], 3);
-        crc = ~lmc__crc64_join(lanes);
+        crc = ~lmc__crc64_join_avx512(v, 4);
     }
     return lmc__crc64_avx2(crc, p, size);
+}
+#endif
+
+#if LMC__X86
+/* The CRC-64 of what a decoder's loop makes, step by step, while it is in registers: with it, who
+ * wants the identity of a tensor need not read that again, from where it was streamed to. A sum
+ * starts as zero, so the first step's fold leaves that step's bytes, to which the register of an
+ * empty message is added then; `start` is zero from then on. */
+/* One for each of the `width` vectors of a step: 1, 2, 4 or 8. */
+typedef struct lmc__crc64_sum_avx512 {
+    __m512i vector[8], factor, start;
+} lmc__crc64_sum_avx512;
+
+LMC__INLINE_AVX512 void lmc__crc64_begin_avx512(lmc__crc64_sum_avx512 *s, unsigned width)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) s->vector[p] = _mm512_setzero_si512();
+    s->factor = _mm512_broadcast_i32x4(lmc__crc64_factor(width == 1   ? 2
+                                                         : width == 2 ? 3
+                                                         : width == 4 ? 4
+                                                                      : 5));
+    s->start = _mm512_zextsi128_si512(_mm_cvtsi64_si128(-1));
+}
+
+LMC__INLINE_AVX512 void lmc__crc64_add_avx512(lmc__crc64_sum_avx512 *s, const __m512i *v,
+                                              unsigned width)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) s->vector[p] =
+        lmc__crc_fold(s->vector[p], s->factor, v[p]);
+    s->vector[0] = _mm512_xor_si512(s->vector[0], s->start);
+    s->start = _mm512_setzero_si512();
 }
 #endif
 #endif /* LMC_NO_SNAPSHOT */
@@ -6824,6 +6881,7 @@ LMC__STATIC_ISA void LMC__ISA(fold)(uint8_t *symbols, uint8_t *packed, const uin
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
+    uint64_t crc64; /* where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -6831,6 +6889,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     lmc__progress none;
     none.n = none.n_right = 0;
     none.crc = 0;
+    none.crc64 = 0;
     return none;
 }
 
@@ -7289,8 +7348,13 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
  *
  * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides and
  * joint's symbols are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them. The decoder calls this once for each block, when all that could be wrong
- * with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
+ * overlaps none of them.
+ *
+ * Where streaming.crc64 is not NULL, the CRC-64 of dst goes there, in place of the CRC-32C, and the
+ * result is any number: the identity of all of a tensor is made of these (spec 9.2), and tells as
+ * much as the CRCs of its blocks. Either keeps vector units busy that have little else to wait for,
+ * so both take twice the time of one. The decoder calls this once for each block, when all that
+ * could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
  *
  * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
  * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
@@ -7334,7 +7398,8 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
 /* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
  * tiers end with. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
-                                 const lmc__join_source *source, size_t n, lmc__progress done)
+                                 const lmc__join_source *source, size_t n, lmc__progress done,
+                                 uint64_t *crc64)
 {
     const unsigned width = source->width;
     size_t i, m, n_right = 0;
@@ -7342,8 +7407,13 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     for (i = done.n; i < n; i += m) {
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
-        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+#ifndef LMC_NO_SNAPSHOT
+        if (crc64) done.crc64 = k->crc64(done.crc64, dst + i * width, m * width);
+        else
+#endif
+            done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
+    if (crc64) *crc64 = done.crc64;
     return done.crc;
 }
 
@@ -7351,8 +7421,7 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
-    (void)streaming;
-    return lmc__join_strips(k, dst, &source, n, lmc__no_progress());
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.crc64);
 }
 
 #if LMC__X86
@@ -7503,8 +7572,9 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
- * plane. */
+/* By strips what is not streamed, whose CRC-64 is wanted (it keeps the vector units busy, so it has
+ * nothing to gain from going on beside), and what is rare: joint planes, and a root that is not the
+ * top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -7513,7 +7583,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     const int rotate = source.rotate;
     lmc__progress done = lmc__no_progress();
     lmc__strip_buffers buffers;
-    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+    if (streaming.is_on && !streaming.crc64 && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) {
 #define LMC__CALL(w, can_merge)                                                                    \
@@ -7527,7 +7597,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         default: LMC__CALL(8, 1);
 #undef LMC__CALL
         }
-    return lmc__join_strips(k, dst, &source, n, done);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
 }
 
 /* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
@@ -7557,11 +7627,9 @@ LMC__INLINE_AVX512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
  * vector by vector, hence behind the rotation. */
-LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
-                                                            const lmc__join_source *source,
-                                                            size_t n, unsigned width, int rotate,
-                                                            lmc__streaming streaming, int streams,
-                                                            int has_root, int has_joint)
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
+    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, int rotate,
+    lmc__streaming streaming, int streams, int has_root, int has_joint, int has_crc64)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__merged *const root = has_root ? source->root : NULL;
@@ -7574,6 +7642,10 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
+#ifndef LMC_NO_SNAPSHOT
+    lmc__crc64_sum_avx512 sum64;
+    lmc__crc64_begin_avx512(&sum64, width);
+#endif
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
@@ -7609,37 +7681,46 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
+#ifndef LMC_NO_SNAPSHOT
+        if (has_crc64) lmc__crc64_add_avx512(&sum64, v, width);
+        else
+#endif
+            lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
-        done.crc = lmc__crc_finish(sum, width);
+        done.crc = lmc__crc_finish(sum, width); /* or of nothing */
+#ifndef LMC_NO_SNAPSHOT
+        if (has_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
+#endif
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. Elements of
- * 8 bytes test everything, once for 512 bytes. */
-#define LMC__LOOP(streams, has_root, has_joint)                                                    \
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed,
+ * which CRC. Joint planes are slower anyway, and test for themselves; so does rotate, in any case.
+ * Elements of 8 bytes test everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root, has_joint, has_crc64)                                         \
     lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
-                               has_joint)
+                               has_joint, has_crc64)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
     LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
         const unsigned width = w;                                                                  \
-        const int rotate = source->rotate, streams = streaming.is_on;                              \
-        if (width == 8) return LMC__LOOP(streams, source->root != NULL, source->joint != NULL);    \
-        if (source->joint) return LMC__LOOP(streams, 1, 1);                                        \
-        if (source->root) return streams ? LMC__LOOP(1, 1, 0) : LMC__LOOP(0, 1, 0);                \
-        return streams ? LMC__LOOP(1, 0, 0) : LMC__LOOP(0, 0, 0);                                  \
+        const int rotate = source->rotate, streams = streaming.is_on,                              \
+                  has_crc64 = streaming.crc64 != NULL;                                             \
+        if (width == 8)                                                                            \
+            return LMC__LOOP(streams, source->root != NULL, source->joint != NULL, has_crc64);     \
+        if (source->joint) return LMC__LOOP(streams, 1, 1, has_crc64);                             \
+        if (has_crc64)                                                                             \
+            return source->root ? LMC__LOOP(streams, 1, 0, 1) : LMC__LOOP(streams, 0, 0, 1);       \
+        if (source->root) return streams ? LMC__LOOP(1, 1, 0, 0) : LMC__LOOP(0, 1, 0, 0);          \
+        return streams ? LMC__LOOP(1, 0, 0, 0) : LMC__LOOP(0, 0, 0, 0);                            \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
@@ -7660,7 +7741,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
         case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
         default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
         }
-    return lmc__join_strips(k, dst, &source, n, done);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
 }
 #endif
 
@@ -12287,7 +12368,8 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, next = 0, end = 0, depth; /* at: in the code space; next: of its length */
+    unsigned at = 0, i, j, next = 0, end = 0,
+             depth; /* at: in the code space; next: of its length */
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
         uint32_t weight = 0; /* of a sample or a block: below 2^23 */
@@ -12300,11 +12382,10 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                (place & ((2u << depth) - 1)) == 0)
             depth++;
         for (j = i; j < i + (1u << depth); j++) weight += weights[j];
-        time += depth < 2
-                    ? (uint64_t)weight *
-                          ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
-                    : (uint64_t)weight *
-                          ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+        time += depth < 2 ? (uint64_t)weight *
+                                ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                          : (uint64_t)weight *
+                                ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
         at += (1u << depth) << (LMC__MAX_LENGTH - length);
     }
     return time;
@@ -13871,8 +13952,8 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
     for (i = 0; i < n; i++) {
         const uint64_t b = lmc__load_element(before, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(
-            subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0));
+        const unsigned magnitude = lmc__magnitude(subtract ? lmc__residual(v, b, width, 1)
+                                                           : lmc__residual(v, b, width, 0));
         lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
         counts->magnitudes[magnitude]++;
@@ -16343,8 +16424,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. base: as many bytes; NULL where there is none, and not used where the block has no
- * prediction. */
+ * large enough. streaming.crc64: where the CRC-64 of dst goes, which the caller compares: blocks
+ * that can do so leave Content_CRC out then (spec R7-17). base: as many bytes; NULL where there is
+ * none, and not used where the block has no prediction. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base, void *ws,
@@ -16354,6 +16436,10 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
+    const int is_joined = !info->is_stored && !info->has_prediction &&
+                          src[1] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
+    uint64_t *const crc64 = is_joined ? NULL : streaming.crc64; /* else join_root takes it */
+    if (crc64) streaming.is_on = 0;                             /* for it is taken in the end */
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -16368,7 +16454,10 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
         LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
     }
-    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(crc == info->crc || (is_joined && streaming.crc64), LMC_ERR_CHECKSUM);
+#ifndef LMC_NO_SNAPSHOT
+    if (crc64) *crc64 = k->crc64(0, dst, info->size);
+#endif
     return LMC_OK;
 }
 
@@ -19273,6 +19362,9 @@ typedef struct lmc__snapshot_job {
     int is_own_prediction;
     /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
     uint8_t *content;
+    /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
+     */
+    int is_identified;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -19392,6 +19484,19 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
+static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *job, size_t i)
+{
+    return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
+}
+
+/* Where the CRC-64 of all that a job decodes goes, if that is one piece: then it is taken on the
+ * way. NULL: pieces are summed up one by one, when they are decoded. */
+static uint64_t *lmc__whole_crc64(const lmc__coder *c, const lmc__snapshot_job *job)
+{
+    lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
+    return piece && piece->in_tensor && piece->size == job->job.info.size ? &piece->crc64 : NULL;
+}
+
 /* The CRCs of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
  * of them, where the block goes into several files, has its own. Pieces of different jobs are
  * different ones, so tasks do not disturb each other. */
@@ -19401,8 +19506,9 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
     const lmc__kernels *const k = c->wave.k;
     size_t i;
     for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
-        lmc__piece *const piece = (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
-        if (piece->in_tensor) piece->crc64 = k->crc64(0, content, piece->size);
+        lmc__piece *const piece = lmc__piece_at(c, job, i);
+        if (piece->in_tensor && job->job.streaming.crc64 != &piece->crc64)
+            piece->crc64 = k->crc64(0, content, piece->size);
         if (piece->part_size)
             piece->part_crc =
                 piece->part_size == size ? crc : k->crc32c(0, content, piece->part_size);
@@ -19432,10 +19538,13 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const lmc_block_info *const info = &job->job.info;
     const uint8_t *content = job->job.dst;
-    if (job->is_written)
+    if (job->is_written) {
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    else content = lmc__decode_job(&c->wave, &job->job, worker);
+    } else {
+        job->job.streaming.crc64 = job->is_identified ? lmc__whole_crc64(c, job) : NULL;
+        content = lmc__decode_job(&c->wave, &job->job, worker);
+    }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status == LMC_OK)
@@ -19565,19 +19674,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
         job->n_pieces++;
-    }
-    return LMC_OK;
-}
-
-/* A reader's, who wants the identity of a tensor: the part of a block that is kept. */
-static enum lmc_status lmc__plan_content(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job)
-{
-    size_t size = job->job.keep;
-    job->first_piece = c->pieces.size / sizeof(lmc__piece);
-    for (; size != 0; job->n_pieces++) {
-        const lmc__piece piece = lmc__plan_piece(d, size);
-        LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
-        size -= piece.size;
     }
     return LMC_OK;
 }
@@ -21653,7 +21749,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     return found;
 }
 
-/* The same for a part of a tensor of another one. */
+/* The same for a part of another item. */
 static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const size_t n = o->items.size / sizeof(lmc__item),
@@ -21665,9 +21761,8 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
         const lmc__item *item = lmc__get_item(o, i);
         uint64_t size;
         if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (!item->tensor ||
-            (part->path &&
-             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+        if (part->path &&
+            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
             continue;
         size = lmc__item_size(o, item);
         if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
@@ -22040,6 +22135,200 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     return LMC_OK;
 }
 
+/* == snapshot/work.h =========================================================================== */
+
+/* What random access may cost, and what it remembers so that it costs less.
+ *
+ * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
+ * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
+ *
+ *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
+ *    turns find it there. Those that go from front to back decode everything once.
+ *
+ *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
+ *    would have to hit a new block for every 64th part of one.
+ *
+ * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
+ * was asked. So the bound holds for the chain, not for each link anew. */
+
+/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
+ * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
+ * tensors, mostly side by side. */
+#define LMC__WINDOW_SIZE ((size_t)2 << 20)
+#define LMC__N_WINDOWS 4
+
+/* Bytes of a stream from `start` on. */
+typedef struct lmc__window {
+    lmc__buffer bytes;
+    size_t stream;
+    uint64_t start;
+    uint64_t used; /* when it was used last */
+} lmc__window;
+
+typedef struct lmc__windows {
+    lmc__window list[LMC__N_WINDOWS];
+    uint64_t now;
+} lmc__windows;
+
+static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
+{
+    unsigned i;
+    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
+}
+
+/* The window that has that byte of the stream; NULL: none has. */
+static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+{
+    unsigned i;
+    for (i = 0; i < LMC__N_WINDOWS; i++) {
+        lmc__window *const window = &w->list[i];
+        if (window->stream != stream || offset < window->start ||
+            offset - window->start >= window->bytes.size)
+            continue;
+        window->used = ++w->now;
+        return window;
+    }
+    return NULL;
+}
+
+/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
+ * out the others; else that which was not used for longest. *follows: how many bytes it has that
+ * end there. */
+static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+                                       size_t *follows)
+{
+    lmc__window *window = &w->list[0];
+    unsigned i;
+    *follows = 0;
+    for (i = 0; i < LMC__N_WINDOWS; i++) {
+        lmc__window *const other = &w->list[i];
+        if (other->bytes.size && other->stream == stream &&
+            other->start + other->bytes.size == start) {
+            window = other;
+            *follows = other->bytes.size;
+            break;
+        }
+        if (other->used < window->used) window = other;
+    }
+    window->used = ++w->now;
+    window->bytes.size = 0;
+    window->stream = stream;
+    window->start = start;
+    return window;
+}
+
+/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+#define LMC__WORK_FACTOR 64
+#define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
+
+typedef struct lmc__meter {
+    uint64_t left;
+    int is_started; /* there was a request that adds to what is left */
+    int is_running; /* a request is being answered: what it asks for is not another one */
+} lmc__meter;
+
+/* What so many bytes may cost, through so many snapshots. */
+static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
+{
+    const uint64_t factor = LMC__WORK_FACTOR * n_links;
+    return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
+}
+
+/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
+ * what it may. Those that a decoder makes on the way through a file, by what the file says, share
+ * what they may cost. Returns whether it is to be ended: it is the outermost. */
+static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
+{
+    if (m->is_running) return 0;
+    m->is_running = 1;
+    if (is_alone || !m->is_started) m->left = lmc__work_for(LMC__WORK_FREE, n_links);
+    m->is_started = !is_alone;
+    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+    return 1;
+}
+
+static void lmc__end_work(lmc__meter *m, int is_outermost)
+{
+    if (is_outermost) m->is_running = 0;
+}
+
+static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
+{
+    if (work > m->left) return LMC_ERR_LIMIT;
+    m->left -= work;
+    return LMC_OK;
+}
+
+#ifndef LMC_NO_ENCODER
+/* What a writer keeps to, so that no reader refuses what it has written (spec R12-7). It does not
+ * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
+ * blocks may have, from 4 KiB to 1 MiB, side by side:
+ *
+ *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
+ *     blocks of 8 KiB      |   |   |x  |   |   |y  |   |x
+ *     ...
+ *     blocks of 1 MiB      |       x       |    y      |
+ *
+ * Small blocks are missed often, large ones cost much; whoever stays within all accounts can be
+ * read. A prediction that one cannot pay for is not made: that costs size, for a tensor of less
+ * than a block's 64th part, in a place that nobody was near.
+ *
+ * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
+ * that may be filled behind it. */
+#define LMC__REACH_LOG2 12u
+#define LMC__REACH_SIZES 9u
+#define LMC__REACH_COST 3u
+
+typedef struct lmc__reach {
+    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file, of
+     * the block, plus 1; 0: none */
+    uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
+    /* for what is asked for from front to back; for the blocks that one request wants */
+    uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
+    uint64_t size, request; /* bytes that are predicted so far; number of the request */
+} lmc__reach;
+
+/* Looks a block up, and makes it the latest; returns whether it was there. */
+static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uint64_t block)
+{
+    unsigned i = 0;
+    int found;
+    while (i < LMC__N_WINDOWS - 1 && (last[i][0] != file || last[i][1] != block)) i++;
+    found = last[i][0] == file && last[i][1] == block;
+    for (; i > 0; i--) memcpy(last[i], last[i - 1], sizeof last[i]);
+    last[0][0] = file;
+    last[0][1] = block;
+    return found;
+}
+
+/* Bytes of a file of the base are to predict as many; what is at `request` is decoded at once.
+ * Returns 0 if that is too far away. Blocks between the first and the last pay for themselves. */
+static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
+                          uint64_t request)
+{
+    lmc__reach next = *r;
+    unsigned i;
+    next.size += size;
+    if (request != next.request) memset(next.of_request, 0, sizeof next.of_request);
+    next.request = request;
+    for (i = 0; i < LMC__REACH_SIZES; i++) {
+        const unsigned log2_size = LMC__REACH_LOG2 + i;
+        const uint64_t first = offset >> log2_size, last = (offset + size - 1) >> log2_size,
+                       cost = (uint64_t)LMC__REACH_COST << log2_size;
+        uint64_t n = !lmc__reach_block(next.last[i], file + 1, first);
+        if (last != first) n += !lmc__reach_block(next.last[i], file + 1, last);
+        next.spent[i] += n * cost;
+        next.of_request[i] += n * cost;
+        if (next.spent[i] > lmc__work_for(next.size + LMC__WORK_FREE, 1) ||
+            next.of_request[i] > lmc__work_for(LMC__WORK_FREE, 1))
+            return 0;
+    }
+    *r = next;
+    return 1;
+}
+#endif
+
 /* == snapshot/writer_plan.h ==================================================================== */
 
 #ifndef LMC_NO_ENCODER
@@ -22082,9 +22371,21 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 #define LMC__SHARED_LOG2_BLOCK 15u
 #define LMC__SHARED_TENSOR_SIZE 4096u
 
+/* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
+ * tensors around them, if they are whole elements: a run for them, and another one behind them,
+ * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
+ * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
+ * of networks of 64 to 320 columns). */
+#define LMC__SPANNED_SIZE 256u
+#define LMC__SPANNING_SIZE 32768u
+#define LMC__SPANNING_PREDICTED_SIZE 98304u
+
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
+/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
+ * behind it, would cost 200 bytes. */
+#define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
 
@@ -22119,6 +22420,8 @@ typedef struct lmc__planner {
     size_t header_size;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
+    /* what it costs to read all predictions so far */
+    lmc__reach reach;
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
@@ -22229,6 +22532,10 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     lmc_tensor *tensors;
     size_t i;
     p->file = lmc__listed_at(&p->listing, file_number)->file;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        p->file.base_parts = given->base_parts;
+        p->file.n_base_parts = given->n_base_parts;
+    }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
     p->default_dtype = default_dtype;
@@ -22293,17 +22600,19 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
+    const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
+    const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
     if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
     if (found.base || quant || !p->origin.base) return found;
-    if (t && t->base_parts) {
+    if (parts) {
         size_t i;
-        for (i = 0; i < t->n_base_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &t->base_parts[i]);
+        for (i = 0; i < n_parts && !found.base; i++)
+            found.base = lmc__match_part(&p->origin, &parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
     else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t && !t->base_parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
@@ -22339,8 +22648,21 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     return lmc__get_block_size(run->dtype, log2_block, has_prediction);
 }
 
+/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. */
+static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
+{
+    const unsigned width = lmc_dtype_width(run->dtype);
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
+                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
+                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
+    if (gap && (t[0].size > most || t[1].size > most)) return 0;
+    return lmc_dtype_find(t[1].dtype) == run->dtype ||
+           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
+}
+
 /* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it without a gap and are coded alike. */
+ * the small ones that lie behind it, nearly without a gap, and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -22352,16 +22674,16 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS; i++) {
+    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS / 2; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         lmc__prediction next;
-        if (t->offset != end || t->size >= large || lmc_dtype_find(t->dtype) != run->dtype ||
+        if (t->size >= large || !lmc__continues_run(run, t - 1) ||
             lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position))
             break;
         next = lmc__find_prediction(p, t);
         if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
             break;
-        end += t->size;
+        end = t->offset + t->size;
     }
     run->is_shared =
         i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
@@ -22424,27 +22746,45 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
     return LMC_OK;
 }
 
-/* The run of bytes between tensors, up to end, if one of the same size was written before and can
- * be read back: else nothing changes, but it is remembered. As with twins, a wrong guess costs only
- * size. */
-static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, lmc__planned_run *run)
+/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
+ * then they are remembered. As with twins, a wrong guess costs only size. */
+static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
-    const uint64_t size = end - p->position;
     lmc__gap *gap = p->gaps;
-    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE)
-        return LMC_OK;
+    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
     while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
-    if (gap == p->gaps + LMC__MAX_GAPS) {
-        gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
-        gap->file_number = p->file_number;
-        gap->offset = p->position;
-        gap->size = size;
-        return LMC_OK;
+    if (gap < p->gaps + LMC__MAX_GAPS)
+        return lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size) ? gap : NULL;
+    gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
+    gap->file_number = p->file_number;
+    gap->offset = offset;
+    gap->size = size;
+    return NULL;
+}
+
+/* The run of the bytes between tensors, up to end, where tensor number i begins, if they repeat
+ * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
+static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lmc__planned_run *run)
+{
+    const lmc_file *const f = &p->file;
+    const lmc__gap *gap = lmc__find_gap(p, p->position, end - p->position);
+    uint64_t at = p->position;
+    if (!gap) return LMC_OK;
+    for (;;) {
+        const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
+        LMC__TRY(lmc__append_segment(p, at, end - at, gap->file_number + 1, gap->offset));
+        at = end;
+        if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
+            lmc__get_quant_params(t->quantizer) || i > p->next_tensor + LMC__MAX_SEGMENTS / 4)
+            break;
+        end = t[1].offset;
+        gap = lmc__find_gap(p, at + t->size, end - at - t->size);
+        if (!gap) break;
+        LMC__TRY(lmc__append_segment(p, at, t->size, 0, 0));
+        at += t->size;
     }
-    if (!lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size)) return LMC_OK;
-    LMC__TRY(lmc__append_segment(p, p->position, size, gap->file_number + 1, gap->offset));
     run->dtype = LMC_U8;
-    run->size = size;
+    run->size = at - p->position;
     run->prediction.kind = LMC__PREDICT_OWN;
     run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
@@ -22480,7 +22820,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
             end = lmc__plan_tensors(p, run, *i);
         else {
             if (*i < f->n_tensors) end = f->tensors[*i].offset;
-            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, run));
+            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, *i, run));
             if (run->size) return LMC_OK;
         }
         run->size = end - p->position;
@@ -22497,19 +22837,41 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The segments of bytes [at, stop) of a tensor that is coded against parts of others; start: its
- * own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc_tensor *t, uint64_t start,
+/* The same, of a run of that kind of prediction and blocks of block_size, or of no prediction if it
+ * would be too far away. */
+static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
+                                            uint64_t start, uint64_t size, uint32_t base,
+                                            uint64_t base_offset)
+{
+    if (base && size) {
+        uint64_t file = base - 1, at = base_offset;
+        if (run->prediction.kind == LMC__PREDICT_BASE) {
+            const lmc__item *const item = lmc__get_item(&p->origin, base - 1);
+            file = item->file_number;
+            at += item->tensor ? item->tensor->offset : 0;
+        }
+        if (!lmc__can_reach(&p->reach, file, at, run->prediction.conversion ? 2 * size : size,
+                            start / run->block_size) &&
+            !run->quant) /* which cannot do without */
+            base = 0;
+    }
+    return lmc__append_segment(p, start, size, base, base ? base_offset : 0);
+}
+
+/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
+ * start: its own. */
+static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
+                                       const lmc_base_part *parts, size_t n, uint64_t start,
                                        uint64_t at, uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < t->n_base_parts && at < stop; i++) { /* start <= at: the part's, then its end */
-        const lmc_base_part *const part = &t->base_parts[i];
+    for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
+        const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
             const uint32_t base = lmc__match_part(&p->origin, part);
-            LMC__TRY(
-                lmc__append_segment(p, at, end - at, base, base ? part->offset + (at - start) : 0));
+            LMC__TRY(lmc__append_in_reach(p, run, at, end - at, base,
+                                          base ? part->offset + (at - start) : 0));
             at = end;
         }
         start = end;
@@ -22529,21 +22891,29 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
     while (at < end) {
         lmc__prediction found = run->prediction;
         uint64_t stop = end, start = 0; /* of the tensor */
+        const lmc_base_part *parts = p->file.base_parts;
+        size_t n_parts = p->file.n_base_parts;
         if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
+            if (at < t->offset) {
+                LMC__TRY(lmc__append_segment(p, at, t->offset - at, 0, 0));
+                at = t->offset;
+            }
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
             found = lmc__find_prediction(p, t);
+            parts = t->base_parts;
+            n_parts = t->n_base_parts;
         }
         if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && p->file.n_tensors && p->file.tensors[i].base_parts) {
-            LMC__TRY(lmc__plan_parts(p, &p->file.tensors[i], start, at, stop));
+        if (found.kind == LMC__PREDICT_BASE && parts) {
+            LMC__TRY(lmc__plan_parts(p, run, parts, n_parts, start, at, stop));
             at = stop;
             continue;
         }
-        LMC__TRY(lmc__append_segment(
-            p, at, stop - at, found.base,
+        LMC__TRY(lmc__append_in_reach(
+            p, run, at, stop - at, found.base,
             found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
         at = stop;
     }
@@ -22566,15 +22936,17 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
         p->file = lmc__listed_at(l, i)->file;
         if (p->file.size == 0) continue;
         next = lmc__find_prediction(p, NULL);
-        if (run->size == 0) run->prediction = next;
+        if (run->size == 0) {
+            run->dtype = LMC_AUTO;
+            run->prediction = next;
+            run->block_size = lmc__choose_block_size(p, run);
+        }
         if (next.kind != run->prediction.kind) break;
         if (next.kind != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__append_segment(p, p->position + run->size, p->file.size, next.base,
-                                         next.base_offset));
+            LMC__TRY(lmc__append_in_reach(p, run, p->position + run->size, p->file.size, next.base,
+                                          next.base_offset));
         run->size += p->file.size;
     }
-    run->dtype = LMC_AUTO;
-    run->block_size = lmc__choose_block_size(p, run);
     return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
@@ -23043,7 +23415,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     if (w->plan.origin.base &&
         !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved;
+    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
 /* The file that was listed last waits for its bytes. */
@@ -24515,131 +24887,6 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     return LMC_OK;
 }
 
-/* == snapshot/work.h =========================================================================== */
-
-/* What random access may cost, and what it remembers so that it costs less.
- *
- * A prediction may be one byte of a block of 8 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 12.3):
- *
- *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
- *    turns find it there. Those that go from front to back decode everything once.
- *
- *  - A meter: reading n bytes may cost 64 * (n + 2^23) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
-
-/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
-#define LMC__WINDOW_SIZE ((size_t)2 << 20)
-#define LMC__N_WINDOWS 4
-
-/* Bytes of a stream from `start` on. */
-typedef struct lmc__window {
-    lmc__buffer bytes;
-    size_t stream;
-    uint64_t start;
-    uint64_t used; /* when it was used last */
-} lmc__window;
-
-typedef struct lmc__windows {
-    lmc__window list[LMC__N_WINDOWS];
-    uint64_t now;
-} lmc__windows;
-
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const window = &w->list[i];
-        if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
-            continue;
-        window->used = ++w->now;
-        return window;
-    }
-    return NULL;
-}
-
-/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
- * out the others; else that which was not used for longest. *follows: how many bytes it has that
- * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
-                                       size_t *follows)
-{
-    lmc__window *window = &w->list[0];
-    unsigned i;
-    *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
-    }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
-}
-
-/* Of the format: decoded bytes for one that is asked for, and the largest block. */
-#define LMC__WORK_FACTOR 64
-#define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
-
-typedef struct lmc__meter {
-    uint64_t left;
-    int is_started; /* there was a request that adds to what is left */
-    int is_running; /* a request is being answered: what it asks for is not another one */
-} lmc__meter;
-
-/* What so many bytes may cost, through so many snapshots. */
-static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
-{
-    const uint64_t factor = LMC__WORK_FACTOR * n_links;
-    return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
-}
-
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
-static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
-{
-    if (m->is_running) return 0;
-    m->is_running = 1;
-    if (is_alone || !m->is_started) m->left = lmc__work_for(LMC__WORK_FREE, n_links);
-    m->is_started = !is_alone;
-    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
-    return 1;
-}
-
-static void lmc__end_work(lmc__meter *m, int is_outermost)
-{
-    if (is_outermost) m->is_running = 0;
-}
-
-static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
-{
-    if (work > m->left) return LMC_ERR_LIMIT;
-    m->left -= work;
-    return LMC_OK;
-}
-
 /* == snapshot/reader.h ========================================================================= */
 
 /* Reading by the index: any bytes of any file, without what lies between.
@@ -24692,8 +24939,9 @@ struct lmc_reader {
     lmc__meter own_meter, *meter;
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
-    /* the tensor that is being read whole, to know its identity; or NULL */
+    /* the file or the tensor that is being read whole, to know its identity; or NULL */
     lmc__digester *digester;
+    lmc__buffer identities; /* where that goes */
     /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -24732,6 +24980,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
+    visit(&r->identities, alloc_user);
     visit(&r->names, alloc_user);
     visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
@@ -25086,9 +25335,12 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->is_own_prediction = lmc__is_own_prediction(run);
             block_job->is_written = 0;
             block_job->n_pieces = 0;
+            block_job->is_identified = r->digester != NULL;
             job->streaming = lmc__no_streaming;
             job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
-            if (r->digester) LMC__TRY(lmc__plan_content(c, r->digester, block_job));
+            if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
+            /* of several pieces each is read again */
+            if (block_job->n_pieces > 1) job->streaming.is_on = 0;
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));
@@ -25226,20 +25478,71 @@ static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_
     return LMC_OK;
 }
 
+/* Bytes of a file that is the reader's, within it. */
+static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
+                                       uint8_t *dst, size_t size)
+{
+    enum lmc_status status;
+    int is_outermost;
+    if (size == 0) return LMC_OK;
+    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
+    status = lmc__read_runs(r, file_number, offset, dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* All of `whole`, which begins at that offset of the file: its identities must be what the index
+ * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
+ * another snapshot's. *crc: of all its bytes, as blocks say.
+ *
+ * Most blocks leave their own CRC out: what is wrong with one is wrong with the identity. So a
+ * status of its own is found by reading once more, as if nobody had asked for identities. */
+static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
+                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+{
+    const size_t n = lmc__count_identities(whole);
+    lmc__digester digester;
+    enum lmc_status status;
+    size_t i;
+    LMC__TRY(lmc__reserve(&r->identities, (uint64_t)LMC_IDENTITY_SIZE * n));
+    lmc__begin_digester(&digester, whole);
+    digester.identities = r->identities.data;
+    r->digester = &digester;
+    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    r->digester = NULL;
+    r->coder->pieces.size = 0; /* after an error there may be some */
+    if (status != LMC_OK) return status;
+    lmc__finish_digester(&digester);
+    *crc = digester.file_crc;
+    for (i = 0; i < n; i++) {
+        const uint8_t *const identity =
+            whole->n_tensors ? whole->tensors[i].identity : whole->identity;
+        if (memcmp(digester.identities + LMC_IDENTITY_SIZE * i, identity, LMC_IDENTITY_SIZE) == 0)
+            continue;
+        LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
+        return LMC_ERR_CORRUPT;
+    }
+    return LMC_OK;
+}
+
+/* What is read whole is checked; of a damaged file nobody asks that much. */
+static int lmc__checks_identities(const lmc_reader *r)
+{
+    return !r->options.skip_identities && !r->is_salvage;
+}
+
 LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
-    enum lmc_status status;
     const lmc_file *f;
-    int is_outermost;
+    uint32_t crc;
     if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
     if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, (uint8_t *)dst, size);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
+    if (size != f->size || !lmc__checks_identities(r))
+        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+    return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
 /* It is the reader's own, so its identity is that of the index. */
@@ -25252,41 +25555,24 @@ static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const 
     return i < f->n_tensors && tensor == &f->tensors[i];
 }
 
-/* All of a tensor: its identity must be what the index says. The CRCs of blocks tell nothing of
- * that if whole blocks, with what the index has of them, are another snapshot's. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
-                                         const lmc_tensor *tensor, void *dst)
-{
-    uint8_t identity[LMC_IDENTITY_SIZE];
-    lmc__digester digester;
-    enum lmc_status status;
-    lmc_tensor alone = *tensor;
-    lmc_file file;
-    memset(&file, 0, sizeof file);
-    alone.offset = 0;
-    file.n_tensors = 1;
-    file.tensors = &alone;
-    file.size = tensor->size;
-    lmc__begin_digester(&digester, &file);
-    r->digester = &digester;
-    status = lmc_reader_read_file(r, file_number, tensor->offset, dst, (size_t)tensor->size);
-    r->digester = NULL;
-    r->coder->pieces.size = 0; /* after an error there may be some */
-    if (status != LMC_OK) return status;
-    lmc__finish_identity_to(&digester, identity);
-    LMC__CHECK(memcmp(identity, tensor->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
+    lmc_tensor alone;
+    lmc_file file;
+    uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (r && r->options.check_identities && dst && size && size == tensor->size && !r->is_salvage &&
-        lmc__is_listed_tensor(r, file_number, tensor))
-        return lmc__read_checked(r, file_number, tensor, dst);
-    return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
+    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_identities(r) ||
+        !lmc__is_listed_tensor(r, file_number, tensor))
+        return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
+    alone = *tensor;
+    alone.offset = 0;
+    memset(&file, 0, sizeof file);
+    file.n_tensors = 1;
+    file.tensors = &alone;
+    file.size = tensor->size;
+    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
 }
 
 /* The value is in the index itself, which stays. */
@@ -27416,7 +27702,7 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
-    static const lmc__streaming off = {0, NULL, 0};
+    static const lmc__streaming off = {0, NULL, 0, NULL};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
     enum lmc_status status;

@@ -170,7 +170,7 @@ static size_t run_split_root_4(const lmc__kernels *k, checksum *sum)
  * split_root would give: only its use counts. */
 static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, int with_root)
 {
-    const lmc__streaming off = {0, NULL, 0};
+    const lmc__streaming off = {0, NULL, 0, NULL};
     lmc__const_planes planes;
     lmc__merged root;
     uint32_t crc;

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """What a codec makes of damaged files: real tensors, packed, damaged in random ways, decoded.
 
-  corruption.py [--trials N] [--peer-trials N] [--seed N] [--only NAME] [DIRECTORY]     markdown to stdout; exit 1 if LMC let any damage through
+  corruption.py [--trials N] [--peer-trials N] [--seed N] [--only NAME] [--state FILE] [DIRECTORY]
+                                                        markdown to stdout; exit 1 if LMC let any damage through
+
+With --state, what was counted is kept in FILE every few hundred trials, and the same command goes on from there.
 
 DIRECTORY (default ../shared/data) has models/ and series/ of safetensors files. LMC gets the files as the command packs them (build/lmc): alone,
 against a base, at level max, quantised; the other codecs get the bytes of the same tensors. All get the same kinds of damage, drawn alike:
@@ -12,11 +15,13 @@ against a base, at level max, quantised; the other codecs get the bytes of the s
   swapped     two pieces exchanged; of an LMC file, half of the time, two blocks (of any sizes)
   moved       (LMC only) a block of another packed file in place of one
   wrong base  (deltas only) another snapshot, or bytes that differ from those whose identity the base claims: 1 to 8 bits flipped
+  the others  (LMC only) what disks, file systems and tools that mix up two versions of a file do, by blocks, sectors of 512 bytes, pages of 4 KiB, and in
+              the index, whose CRC is made right again then. The donor is a file of the same tensors at another step: see class Mixed
 
 and what comes of it is counted: harmless (all bytes right), detected (an error), silent (success, other bytes), crashed, hung (20 s without an
 answer). Detected late, which only a stream can be: wrong bytes were handed out before the error, so who keeps what a stream gave must wait for its
 end, as the command does. A codec runs in a process of its own, so that a crash is one trial. LMC is called through build/liblmc.so."""
-import argparse, ctypes, multiprocessing, os, random, shutil, subprocess, sys, tempfile
+import argparse, ctypes, json, multiprocessing, os, random, shutil, struct, subprocess, sys, tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -72,6 +77,189 @@ GET_FILE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 READ = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t)
 
 
+class Mixed:
+    """20 kinds of damage by a file and its donor. Each method gets a bytearray, which it may change, and returns what it makes of it. Kinds with
+    'forged' make the CRC of the index right again: then nothing but what is compared with it tells."""
+    SECTOR, PAGE = 512, 4096
+
+    def __init__(self, crc, rng, packed, donor):
+        self.crc, self.rng, self.blocks, self.donor, self.donor_blocks = crc, rng, packed.blocks, donor.data, donor.blocks
+        self.n_common = min(len(packed.blocks), len(donor.blocks))
+
+    @classmethod
+    def kinds(cls):
+        return [name[4:].replace("_", " ") for name in vars(cls) if name.startswith("mix_")]
+
+    def make(self, kind, data):
+        return getattr(self, "mix_" + kind.replace(" ", "_"))(data)
+
+    # blocks
+
+    def put(self, data, pieces):
+        """The file with other bytes in place of its blocks: number -> bytes."""
+        out, at = bytearray(), 0
+        for i in sorted(pieces):
+            out += data[at:self.blocks[i][0]] + pieces[i]
+            at = self.blocks[i][1]
+        return out + data[at:]
+
+    def block(self, data, i): return data[slice(*self.blocks[i])]
+
+    def donor_block(self, i): return self.donor[slice(*self.donor_blocks[i])]
+
+    def mix_block_of_the_donor(self, data):
+        i = self.rng.randrange(self.n_common)
+        return self.put(data, {i: self.donor_block(i)})
+
+    def mix_blocks_of_the_donor(self, data):
+        chosen = self.rng.sample(range(self.n_common), self.rng.randint(1, self.n_common))
+        return self.put(data, {i: self.donor_block(i) for i in chosen})
+
+    def mix_blocks_swapped(self, data):
+        if len(self.blocks) < 2: return data
+        i, j = self.rng.sample(range(len(self.blocks)), 2)
+        return self.put(data, {i: self.block(data, j), j: self.block(data, i)})
+
+    def mix_blocks_rotated(self, data):
+        first = self.rng.randrange(len(self.blocks))
+        n = self.rng.randint(1, len(self.blocks) - first)
+        return self.put(data, {first + i: self.block(data, first + (i + 1) % n) for i in range(n)})
+
+    def mix_spliced_at_a_block(self, data):
+        i = self.rng.randrange(self.n_common)
+        return data[:self.blocks[i][0]] + self.donor[self.donor_blocks[i][0]:]
+
+    # sectors and pages
+
+    def place(self, data, size): return self.rng.randrange((len(data) + size - 1) // size) * size
+
+    def mix_spliced_at_a_sector(self, data):
+        at = self.place(data, self.SECTOR)
+        return data[:at] + self.donor[at:]
+
+    def mix_pages_zeroed(self, data):
+        for _ in range(self.rng.randint(1, 4)):
+            at = self.place(data, self.PAGE)
+            n = min(self.PAGE, len(data) - at)
+            data[at:at + n] = bytes(n)
+        return data
+
+    def mix_pages_of_the_donor(self, data):
+        for _ in range(self.rng.randint(1, 4)):
+            at = self.place(data, self.PAGE)
+            n = max(0, min(self.PAGE, len(data) - at, len(self.donor) - at))
+            data[at:at + n] = self.donor[at:at + n]
+        return data
+
+    def mix_sectors_of_two_versions(self, data):
+        share = self.rng.random()
+        for at in range(0, min(len(data), len(self.donor)) - self.SECTOR, self.SECTOR):
+            if self.rng.random() < share: data[at:at + self.SECTOR] = self.donor[at:at + self.SECTOR]
+        return data
+
+    def mix_sector_doubled(self, data):
+        a, b = self.place(data, self.SECTOR), self.place(data, self.SECTOR)
+        data[b:b + self.SECTOR] = data[a:a + self.SECTOR]
+        return data
+
+    def mix_sectors_swapped(self, data):
+        a, b = sorted((self.place(data, self.SECTOR), self.place(data, self.SECTOR)))
+        first, second = data[a:a + self.SECTOR], data[b:b + self.SECTOR]
+        return data if a == b else data[:a] + second + data[a + self.SECTOR:b] + first + data[b + self.SECTOR:]
+
+    def mix_sector_lost_or_inserted(self, data):
+        at = self.place(data, self.SECTOR)
+        if self.rng.random() < 0.5: return data[:at] + data[at + self.SECTOR:]
+        return data[:at] + self.rng.randbytes(self.SECTOR) + data[at:]
+
+    def mix_tail_zeroed(self, data):
+        at = self.rng.randrange(len(data))
+        return data[:at] + bytes(len(data) - at)
+
+    def mix_bytes_moved(self, data):
+        n = min(1 << self.rng.randint(0, 16), len(data) // 2)
+        a = self.rng.randrange(len(data) - n)
+        piece = data[a:a + n]
+        rest = data[:a] + data[a + n:]
+        b = self.rng.randrange(len(rest))
+        return rest[:b] + piece + rest[b:]
+
+    def mix_header_of_the_donor(self, data): return self.donor[:80] + data[80:]
+
+    # the index: spec 10.1
+
+    @staticmethod
+    def index_of(data):
+        """Where its body begins, and ends."""
+        at, size = struct.unpack_from("<QQ", data, len(data) - 40)
+        return at + 24, at + size
+
+    def repair(self, data):
+        start, end = self.index_of(data)
+        struct.pack_into("<I", data, start - 4, self.crc(0, bytes(data[start:end]), end - start))
+        return data
+
+    def entries(self, data):
+        """Where the 8 bytes of each block are in the index: those of a run lie side by side."""
+        start, end = self.index_of(data)
+        places, at = [], start
+        for a, b in self.blocks:
+            at = data.find(struct.pack("<I", b - a) + data[a + 20:a + 24], at, end)
+            assert at >= 0
+            places.append(at)
+            at += 8
+        return places
+
+    def identities(self, data):
+        """Of the one file: behind its section and its CRC."""
+        start, _ = self.index_of(data)
+        at = start + 120 + 8
+        at += 24 + struct.unpack_from("<Q", data, at + 8)[0] + 4
+        n = 1
+        while data[at + 32 * n + 8:at + 32 * n + 12] != b"RUN ": n += 1
+        return [at + 32 * i for i in range(n)]
+
+    def turn(self, data, places, size, n):
+        """Rotates n neighbours among the fields at those places."""
+        first = self.rng.randrange(len(places) - n + 1) if len(places) > n else 0
+        chosen = places[first:first + n]
+        fields = [data[p:p + size] for p in chosen]
+        for p, field in zip(chosen, fields[1:] + fields[:1]): data[p:p + size] = field
+        return self.repair(data)
+
+    def mix_forged_entries_rotated(self, data):
+        places = self.entries(data)
+        return self.turn(data, places, 8, self.rng.randint(1, len(places)))
+
+    def mix_forged_entries_swapped(self, data):
+        places = self.entries(data)
+        return self.turn(data, self.rng.sample(places, min(2, len(places))), 8, min(2, len(places)))
+
+    def mix_forged_identities_rotated(self, data):
+        places = self.identities(data)
+        return self.turn(data, places, 32, self.rng.randint(1, len(places)))
+
+    def mix_forged_blocks_of_the_donor(self, data):
+        """Blocks of the donor, and what the index has of blocks made right for them; where sizes differ, only the index has the donor's."""
+        places = self.entries(data)
+        for i in self.rng.sample(range(self.n_common), self.rng.randint(1, self.n_common)):
+            block = self.donor_block(i)
+            data[places[i]:places[i] + 8] = struct.pack("<I", len(block)) + block[20:24]
+            a, b = self.blocks[i]
+            if b - a == len(block): data[a:b] = block
+        return self.repair(data)
+
+    def mix_index_of_the_donor(self, data):
+        """Right behind the blocks, with a trailer that fits."""
+        start, _ = self.index_of(data)
+        donor_start, donor_end = self.index_of(self.donor)
+        out = data[:start - 24] + self.donor[donor_start - 24:donor_end]
+        trailer = bytearray(self.donor[donor_end:donor_end + 40])
+        struct.pack_into("<QQQ", trailer, 0, start - 24, donor_end - donor_start + 24, len(out) + 40)
+        struct.pack_into("<I", trailer, 28, self.crc(0, bytes(trailer[:28]), 28))
+        return out + trailer
+
+
 class Source(ctypes.Structure):
     _fields_ = [("read_at", ctypes.c_void_p), ("user", ctypes.c_void_p), ("size", ctypes.c_uint64)]
 
@@ -102,7 +290,7 @@ class RestoreOptions(ctypes.Structure):
 
 class ReaderOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("limits", Limits), ("base", ctypes.POINTER(Base)),
-                ("check_identities", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
+                ("skip_identities", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
 
 class BlockInfo(ctypes.Structure):
@@ -122,7 +310,7 @@ def load_library():
             ("lmc_snapshot_restore", ctypes.c_int, [pointer] * 3), ("lmc_reader_open", ctypes.c_int, [pointer] * 3),
             ("lmc_reader_free", None, [pointer]), ("lmc_reader_get_file", pointer, [pointer, size]),
             ("lmc_reader_read_file", ctypes.c_int, [pointer, size, ctypes.c_uint64, pointer, size]),
-            ("lmc_block_parse", ctypes.c_int, [pointer, size, Position, pointer])):
+            ("lmc_crc32c", ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_char_p, size]), ("lmc_block_parse", ctypes.c_int, [pointer, size, Position, pointer])):
         getattr(c, name).restype = result
         getattr(c, name).argtypes = arguments
     return c
@@ -131,10 +319,12 @@ def load_library():
 class Packed:
     """An LMC file and what it restores to: the bytes of its files, one after another."""
 
-    def __init__(self, name, path, base=None, other_base=None):
+    def __init__(self, name, path, base=None, other_base=None, donor=None):
+        """donor: a path, of the same tensors at another step."""
         with open(path, "rb") as file:
             self.data = file.read()
         self.name, self.base, self.other_base, self.files = name, base, other_base, None
+        self.donor = Packed(name, donor, base, other_base) if donor else None
 
     def find_blocks(self, c):
         """Where its blocks are: the header of each tells by its CRC whether it stands there."""
@@ -159,10 +349,10 @@ class LMC:
 
     def __init__(self, all_packed, by_reader):
         self.c, self.all, self.by_reader = load_library(), all_packed, by_reader
-        for packed in self.all:
+        for packed in self.all + [p.donor for p in self.all]:
             packed.find_blocks(self.c)
         self.open = {}  # readers of bases, and what they read from
-        for packed in self.all:
+        for packed in self.all + [p.donor for p in self.all]:
             status, packed.files, _ = self.restore(packed, bytearray(packed.data), None)
             assert status == 0, "%s: status %d before any damage" % (packed.name, status)
 
@@ -243,7 +433,7 @@ class LMC:
 
     def kinds(self, number):
         packed = self.all[number]
-        return ["bits", "truncated", "spliced", "swapped", "moved"] + (["wrong base"] if packed.base is not None else [])
+        return ["bits", "truncated", "spliced", "swapped", "moved"] + Mixed.kinds() + (["wrong base"] if packed.base is not None else [])
 
     def trial(self, number, kind, seed):
         packed, rng, base = self.all[number], random.Random(seed), None
@@ -254,14 +444,16 @@ class LMC:
         elif kind == "spliced": data = splice(rng, data, [p.data for p in others])
         elif kind == "swapped": data = swap(rng, data, packed.blocks)
         elif kind == "moved": data = move(rng, data, packed.blocks, [(p.data, p.blocks) for p in others if p.blocks])
+        elif kind != "wrong base": data = Mixed(self.c.lmc_crc32c, rng, packed, packed.donor).make(kind, data)
         elif rng.random() < 0.5: base = self.base_of(packed.other_base)
         else: base = self.liar(rng, packed.base)
         data = bytearray(data)
-        if self.by_reader:
+        if self.by_reader:  # by the donor's index it may read the donor's files: all of another file, and right
             status, got = self.read(packed, data, base)
-            return "detected" if status else "harmless" if got == packed.files else "silent"
+            return "detected" if status else "harmless" if got in (packed.files, packed.donor.files) else "silent"
         status, got, wrong = self.restore(packed, data, base)
         if status: return "detected, late" if wrong else "detected"
+        if data == packed.donor.data: return "harmless" if got == packed.donor.files else "silent"
         # it checks everything, so it is to succeed only with the very file (a base that is not read is none)
         return "harmless" if got == packed.files and data == packed.data else "silent"
 
@@ -352,24 +544,42 @@ class Worker:
             return "crashed"
 
 
-def run(name, make, trials, seed, restart):
+def run(name, make, trials, seed, restart, state):
     worker = Worker(make)
     worker.RESTART = restart
-    counts, examples = {}, []
-    for i in range(trials):
+    kept = state.kept.setdefault("%s, seed %d" % (name, seed), {"done": 0, "counts": {}, "examples": []})
+    counts, examples = kept["counts"], kept["examples"]
+    for i in range(kept["done"], trials):
         number = i % len(worker.kinds)
         kinds = worker.kinds[number]
         kind = kinds[i // len(worker.kinds) % len(kinds)]
         outcome = worker.trial(number, kind, seed + i)
         counts.setdefault(kind, dict.fromkeys(OUTCOMES, 0))[outcome] += 1
         if outcome in ("silent", "crashed", "hung") and len(examples) < 3: examples.append("%s: file %d, %s, seed %d" % (outcome, number, kind, seed + i))
+        kept["done"] = i + 1
+        if i % 256 == 255: state.save()
     worker.stop()
+    state.save()
     for kind, count in counts.items():
         print("| %s | %s | %d | %s |" % (name, kind, sum(count.values()), " | ".join(str(count[o]) for o in OUTCOMES)))
     total = {o: sum(count[o] for count in counts.values()) for o in OUTCOMES}
     print("| **%s** | all | %d | %s |" % (name, sum(total.values()), " | ".join(str(total[o]) for o in OUTCOMES)), flush=True)
     for example in examples: print("%s: %s" % (name, example), file=sys.stderr)
     return total
+
+
+class State:
+    """What was counted, in a file if there is one."""
+
+    def __init__(self, path):
+        self.path, self.kept = path, {}
+        if path and os.path.exists(path):
+            with open(path) as file: self.kept = json.load(file)
+
+    def save(self):
+        if not self.path: return
+        with open(self.path + ".new", "w") as file: json.dump(self.kept, file)
+        os.replace(self.path + ".new", self.path)
 
 
 def pack_files(directory, scratch):
@@ -390,15 +600,21 @@ def pack_files(directory, scratch):
     base, wrong = content(pack("base.lmc", other)), content(pack("wrong.lmc", far))
     late = series("001950", "model.bf16.safetensors"), series("001951", "model.bf16.safetensors")
     late_base = content(pack("late-base.lmc", late[0]))
+    def step(number, name, *options):
+        """The same tensors at another step, packed alike."""
+        return pack("donor-%s-%s%d.lmc" % (number, name, len(options)), series(number, name), *options)
+
+    against, late_against = ("--base", os.path.join(scratch, "base.lmc")), ("--base", os.path.join(scratch, "late-base.lmc"))
+    weights_name, master_name, moment_name = "model.bf16.safetensors", "master.f32.safetensors", "exp_avg_sq.f32.safetensors"
     packed = [
-        ("BF16 weights", pack("bf16.lmc", weights), None, None),
-        ("F32 weights, level max", pack("f32.lmc", master, "--max"), None, None),
-        ("F32 moments", pack("moments.lmc", moment), None, None),
-        ("F32 moments, 8 bits", pack("quantised.lmc", moment, "--quant", "*=bits:8"), None, None),
-        ("F16 network", pack("f16.lmc", vision[0]), None, None),
-        ("U8 network", pack("u8.lmc", vision[1]), None, None),
-        ("BF16 delta, 57 % changed", pack("delta.lmc", weights, "--base", os.path.join(scratch, "base.lmc")), base, wrong),
-        ("BF16 delta, 1.5 % changed", pack("late.lmc", late[1], "--base", os.path.join(scratch, "late-base.lmc")), late_base, wrong),
+        ("BF16 weights", pack("bf16.lmc", weights), None, None, step("001000", weights_name)),
+        ("F32 weights, level max", pack("f32.lmc", master, "--max"), None, None, step("001000", master_name, "--max")),
+        ("F32 moments", pack("moments.lmc", moment), None, None, step("001000", moment_name)),
+        ("F32 moments, 8 bits", pack("quantised.lmc", moment, "--quant", "*=bits:8"), None, None, step("001000", moment_name, "--quant", "*=bits:8")),
+        ("F16 network", pack("f16.lmc", vision[0]), None, None, pack("f16-max.lmc", vision[0], "--max")),
+        ("U8 network", pack("u8.lmc", vision[1]), None, None, pack("u8-max.lmc", vision[1], "--max")),
+        ("BF16 delta, 57 % changed", pack("delta.lmc", weights, *against), base, wrong, step("001010", weights_name, *against)),
+        ("BF16 delta, 1.5 % changed", pack("late.lmc", late[1], *late_against), late_base, wrong, step("002000", weights_name, *late_against)),
     ]
     import peers
     arrays = []
@@ -415,6 +631,7 @@ def main():
     parser.add_argument("--peer-trials", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--only", default="")
+    parser.add_argument("--state", default="")
     parser.add_argument("directory", nargs="?", default=os.path.join(ROOT, "..", "shared", "data"))
     args = parser.parse_args()
     import peers
@@ -425,7 +642,7 @@ def main():
     finally:
         shutil.rmtree(scratch)
     print("| codec | damage | trials | %s |\n|---|---|---|%s" % (" | ".join(OUTCOMES), "---|" * len(OUTCOMES)), flush=True)
-    failed = False
+    failed, state = False, State(args.state)
     subjects = [("LMC, restored", lambda: LMC(packed, False), args.trials, 10 ** 9), ("LMC, read", lambda: LMC(packed, True), args.trials // 4, 10 ** 9)]
     for name, make, restart in (("zstd -3, library's default (no checksum)", lambda: Zstd(False), 10 ** 9), ("zstd -3, with checksum", lambda: Zstd(True), 10 ** 9),
                                 ("ZipNN", lambda: peers.Zipnn(1), 100), ("OpenZL, huffman (checksums by default)", lambda: peers.OpenZL("Huffman"), 2000)):
@@ -433,7 +650,7 @@ def main():
     for name, make, trials, restart in subjects:
         if args.only and args.only not in name: continue
         try:
-            total = run(name, make, trials, args.seed, restart)
+            total = run(name, make, trials, args.seed, restart, state)
         except (EOFError, ImportError):
             print("%s: not installed, or does not start" % name, file=sys.stderr)
             failed |= name.startswith("LMC")

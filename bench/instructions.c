@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     lmc__const_planes const_planes;
     lmc__classes classes;
     lmc__class_sides sides;
-    const lmc__streaming off = {0, NULL, 0};
+    const lmc__streaming off = {0, NULL, 0, NULL};
     size_t counts[LMC__MAX_CLASSES];
     unsigned c, p;
     const lmc__kernels *k = NULL;

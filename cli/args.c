@@ -236,6 +236,9 @@ static int find_parts(struct arguments *a)
     }
     if (a->n_parts && n_snapshots > 1)
         return fail_usage(a, "%s", "name one snapshot, and behind it what is wanted of it");
+    if (a->verb == VERB_RESTORE && !a->n_parts && !a->bases.n && a->common.links == LINKS_FOLLOW)
+        return fail_usage(a, "%s",
+                          "--dereference is for compressing, and for 'lmc -d DIR.lmc PATH...'");
     if (a->n_parts && (a->remove_source || a->recursive))
         return fail_usage(a, "%s", "--rm and -r are for whole snapshots, not for parts of one");
     return CODE_OK;
@@ -323,17 +326,17 @@ static int check_arguments(struct arguments *a, uint64_t given)
 
 /* Other words for what options ask for. */
 static const struct {
-    const char *word, *mode;
+    const char *word, *topic;
     int verb;
 } aliases[] = {
     {"compress", "compress", VERB_COMPRESS},
-    {"decompress", "decompress", VERB_RESTORE},
+    {"decompress", "restore", VERB_RESTORE},
     {"restore", "restore", VERB_RESTORE},
-    {"extract", "extract", VERB_RESTORE},
+    {"extract", "restore", VERB_RESTORE},
     {"test", "test", VERB_TEST},
     {"list", "list", VERB_LIST},
-    {"ls", "ls", VERB_LIST},
-    {"info", "info", VERB_LIST},
+    {"ls", "list", VERB_LIST},
+    {"info", "list", VERB_LIST},
 };
 
 /* The argument behind the one at `at` that is no value of an option: the options before the verb
@@ -431,7 +434,8 @@ static int find_verb(struct reading *r)
             a->verb = (enum verb)aliases[i].verb;
             r->verb_at = at;
             r->has_mode = 1;
-            r->mode = aliases[i].mode;
+            r->mode = aliases[i].word;
+            a->topic = aliases[i].topic;
             return CODE_OK;
         }
     return strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? CODE_OK

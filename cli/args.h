@@ -50,7 +50,8 @@ struct arguments {
     const char *directory; /* of lmc series */
     char **names;          /* what is no option, behind the verb */
     int n_names;
-    int is_done; /* help or the version was printed: there is nothing more to do */
+    const char *topic; /* of help, where the word of a mode has asked for that; or NULL */
+    int is_done;       /* help or the version was printed: there is nothing more to do */
     struct common common;
     struct coding coding;
     struct bases bases;

@@ -50,9 +50,9 @@ static const struct topic topics[] = {
          "  lmc dump FILE.lmc      every field of the file, and what it says\n"
          "  lmc series DIR VERB    a directory of snapshots kept as deltas: add, list,\n"
          "                         restore, prune, gc, watch, ...\n"
-         "  lmc help TOPIC         formats, directories, quant, deltas, chains, apply,\n"
-         "                         series, salvage, dump, cat, diff, stats, pipes, memory,\n"
-         "                         exit\n"
+         "  lmc help TOPIC         compress, restore, test, list, formats, directories,\n"
+         "                         quant, deltas, chains, apply, series, salvage, dump,\n"
+         "                         cat, diff, stats, pipes, memory, exit\n"
          "\n"
          "  -z, --compress         compress (default)\n"
          "  -d, --decompress       restore\n"
@@ -94,6 +94,57 @@ static const struct topic topics[] = {
          "  -T#, --threads=#       threads; 0: one for each core (default)\n"
          "  -q, --quiet            no messages but errors\n"
          "  -v, --verbose          sizes and speed\n"},
+    {"compress",
+     "  lmc [compress] [-o OUT | -c] [-f] [--rm] [--base PATH] FILE... | DIR\n"
+     "\n"
+     "Each FILE becomes FILE.lmc; a DIR as a whole DIR.lmc, or with -r each file below\n"
+     "it. The source is kept; with --rm it is removed once the output is on the disk,\n"
+     "was read back and is equal. An output that exists is an error, unless -f. What\n"
+     "is neither a file nor a directory, such as a FIFO, is skipped, unless its output\n"
+     "is named by -o or -c. '-' is standard input.\n"
+     "\n"
+     "--base    an earlier snapshot, file or directory: only what has changed takes\n"
+     "          space; see 'lmc help deltas'. If nothing of it is of use, the output\n"
+     "          does not need it, and a warning says so. What is compressed from or to\n"
+     "          a pipe waits in a scratch file until that is known (in TMPDIR, or else\n"
+     "          in the directory at hand)\n"
+     "--fast, --max, --archive\n"
+     "          larger and faster, or smaller and slower\n"
+     "--dtype, --opaque\n"
+     "          a raw array, or plain bytes; see 'lmc help formats'\n"
+     "--quant, --policy\n"
+     "          optimizer states with loss; see 'lmc help quant'\n"
+     "-v        sizes, speed, and what was found in the base\n"
+     "\n"
+     "Directories and links: 'lmc help directories'. Standard input and output: 'lmc\n"
+     "help pipes'.\n"},
+    {"restore", "  lmc -d [-o OUT | -c] [-f] [--rm] [--base PATH] [--search DIR] FILE.lmc...\n"
+                "  lmc -d [-o DIR | -c] [-f] [--dereference] DIR.lmc PATH...\n"
+                "\n"
+                "(Also: lmc restore, decompress, extract; unlmc.) FILE.lmc becomes FILE, byte for\n"
+                "byte, with its mode and time. Nothing appears under that name before all of it\n"
+                "was checked. What exists is an error, unless -f.\n"
+                "\n"
+                "Of a directory, PATHs are files, directories with all below them, or patterns:\n"
+                "'*' matches '/', too. A link among them is restored as a link, and what it leads\n"
+                "to, if the snapshot holds that, with it; with --dereference what it leads to is\n"
+                "restored in its place. 'lmc -dc DIR.lmc' writes a stream for tar.\n"
+                "\n"
+                "The base of a delta is looked for beside it, in --search DIR, and where --base\n"
+                "says; see 'lmc help chains'.\n"},
+    {"test", "  lmc -t [--hash] [--base PATH]... [--search DIR]... FILE.lmc...\n"
+             "\n"
+             "(Also: lmc test.) Decodes everything, checks all checksums, writes nothing. A\n"
+             "delta needs its base, as for restoring. --hash: the SHA-256 of all tensors and\n"
+             "files, too, if --hash stored them. -v: a line for each FILE.lmc that is intact.\n"
+             "-r: all .lmc files below directories. Exit code 0: all is well; 3: damaged; 4: a\n"
+             "base is missing. 'lmc verify' checks whole chains, each link once.\n"},
+    {"list", "  lmc -l [-v] [--json] [--search DIR]... FILE.lmc...\n"
+             "\n"
+             "(Also: lmc list, ls, info.) What is in it, by its index, nothing decoded: files,\n"
+             "tensors with dtype and shape, sizes, ratio; of a delta the chain of its bases as\n"
+             "far as it can be seen. -v: identities, and names in full; --json: all, for\n"
+             "programs. It needs a file, not a pipe: the index stands at the end.\n"},
     {"formats", "The tensors of these files are found and coded by their dtype, and can be listed\n"
                 "and read alone:\n"
                 "\n"
@@ -449,16 +500,10 @@ static const struct topic topics[] = {
 };
 
 /* words of the command line that stand in the topic of others */
-static const struct topic aliases[] = {{"fold", "chains"},
-                                       {"rebase", "chains"},
-                                       {"verify", "chains"},
-                                       {"list", ""},
-                                       {"compress", ""},
-                                       {"test", ""},
-                                       {"decompress", "directories"},
-                                       {"restore", "directories"},
-                                       {"info", ""},
-                                       {"version", ""}};
+static const struct topic aliases[] = {
+    {"fold", "chains"}, {"rebase", "chains"},      {"verify", "chains"},   {"ls", "list"},
+    {"info", "list"},   {"decompress", "restore"}, {"extract", "restore"}, {"version", ""},
+};
 
 int print_help(const char *name)
 {
@@ -471,7 +516,8 @@ int print_help(const char *name)
             return CODE_OK;
         }
     return fail(CODE_USAGE, NULL,
-                "no help on '%s'; topics: formats, directories, quant, deltas, chains, apply, "
+                "no help on '%s'; topics: compress, restore, test, list, formats, directories, "
+                "quant, deltas, chains, apply, "
                 "series, salvage, dump, cat, diff, stats, pipes, memory, exit",
                 name);
 }

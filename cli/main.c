@@ -204,13 +204,14 @@ static unsigned count_threads(long wanted)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
 }
 
-/* Results that went to standard output through stdio or directly: an error may show up only now. */
+/* Results that went to standard output through stdio or directly: an error may show up only now.
+ * Who has read enough of a listing ("lmc dump x.lmc | head") has made no error. */
 static int close_standard_output(int code)
 {
     struct pollfd closed = {STDOUT_FILENO, 0, 0};
     if ((fflush(stdout) == 0 && !ferror(stdout)) || code != CODE_OK) return code;
     if (poll(&closed, 1, 0) == 1 && (closed.revents & POLLERR)) /* errno may be of another call */
-        return CODE_ERROR;
+        return code;
     return fail_errno(STANDARD_OUTPUT, errno, "cannot write");
 }
 

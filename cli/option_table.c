@@ -18,9 +18,9 @@
 
 const struct verb_row verbs[N_VERBS] = {
     {NULL, NULL, "compressing", "FILE...", 0, INT_MAX, ""},
-    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, INT_MAX, ""},
-    {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, ""},
-    {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, ""},
+    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, INT_MAX, " restore"},
+    {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, " test"},
+    {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, " list"},
     {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, INT_MAX, " cat"},
     {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, " diff"},
     {"stats", NULL, "'lmc stats'", "[--svg PREFIX] SNAPSHOT...", 1, INT_MAX, " stats"},
@@ -240,6 +240,7 @@ static int take_help(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
+    if (a->topic) return print_help(a->topic);
     return print_help(*verbs[a->verb].topic ? verbs[a->verb].topic + 1 : "");
 }
 

@@ -225,7 +225,7 @@ enum lmc_status fuzz_decode_streaming(uint8_t *dst, const uint8_t *src, const lm
                                       const uint8_t *base, const void *ahead, size_t ahead_size,
                                       void *ws, size_t ws_size)
 {
-    lmc__streaming streaming;
+    lmc__streaming streaming = lmc__no_streaming;
     streaming.is_on = ahead != NULL;
     streaming.next = (const uint8_t *)ahead;
     streaming.next_size = ahead_size;

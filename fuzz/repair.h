@@ -134,7 +134,7 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
                            size_t left, size_t size)
 {
     static uint8_t base[8 << 20], workspace[32 << 20];
-    const lmc__streaming off = {0, NULL, 0};
+    const lmc__streaming off = {0, NULL, 0, NULL};
     lmc_position position;
     lmc_block_info info;
     enum lmc_status status;

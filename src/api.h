@@ -531,7 +531,7 @@ typedef struct lmc_tensor {
     size_t n_base_parts;
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of a tensor of the base, from offset
+/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
  * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
  * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
@@ -574,6 +574,10 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's identity is */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* n_tensors == 0: identity of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
+     * as for tensors; the name of a file without tensors is its path. */
+    const struct lmc_base_part *base_parts;
+    size_t n_base_parts;
 } lmc_file;
 
 typedef struct lmc_sink {
@@ -656,7 +660,7 @@ typedef struct lmc_writer_options {
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
      * those that are alike should come one after another. The file's header tells. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place). */
+     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
      * would need more is LMC_ERR_LIMIT. */
@@ -831,11 +835,12 @@ typedef struct lmc_reader_options {
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     lmc_limits limits;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* 1: who reads all of a tensor by lmc_reader_read_tensor gets it only if its identity is what
-     * the index says, else LMC_ERR_CORRUPT. The blocks' CRCs, which are always checked, find damage
-     * as well; this also finds blocks of another snapshot, together with an index made for them. It
-     * takes a fifth to two fifths more time, and is no protection against forgers. */
-    int check_identities;
+    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
+     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
+     * another snapshot, together with an index made for them. It is no protection against forgers.
+     * 1: without that, which takes a few percent of the time with AVX-512, and more than half of it
+     * again with AVX2. */
+    int skip_identities;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
      * of deltas, each a lender to the next, has buffers only once. None of the chain's other
      * readers may be in use by another thread then. */

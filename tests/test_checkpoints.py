@@ -48,11 +48,14 @@ def pickled(tensors, protocol=2):
     return out + b"u."
 
 
-def archive(members, method=zipfile.ZIP_STORED, prefix="a/"):
+def archive(members, method=zipfile.ZIP_STORED, prefix="a/", align=1):
     b = io.BytesIO()
     with zipfile.ZipFile(b, "w", method) as z:
         for name, data in members.items():
-            z.writestr(zipfile.ZipInfo(prefix + name), data, method)
+            info = zipfile.ZipInfo(prefix + name)
+            padding = -(b.tell() + 34 + len(info.filename)) % align
+            info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding if align > 1 else b""
+            z.writestr(info, data, method)
     return b.getvalue()
 
 
@@ -69,9 +72,10 @@ class Checkpoint(Case):
         self.assertTrue(names)
         return to or name
 
-    def tensors(self, name):
-        """{(path, tensor): (dtype, shape)} of a snapshot."""
-        return {(f["path"], t["name"]): (t["dtype"], t["shape"]) for f in self.listing(name)["files"] for t in f["tensors"]}
+    def tensors(self, name, views=False):
+        """{(path, tensor): (dtype, shape)} of a snapshot; views: as PyTorch has them."""
+        return {(f["path"], t["name"]): (t["dtype"], t["shape"]) for f in self.listing(name)["files"] for t in f["tensors"] + (f["views"] if views else [])
+                if not (t["name"].startswith("@") and t["dtype"] == "BYTES")}
 
     def cat(self, name, tensor, path=""):
         return self.lmc("cat", *(["--file", path] if path else []), name, tensor).stdout
@@ -84,7 +88,7 @@ class Checkpoint(Case):
         self.write(name, data)
         self.lmc("-f", name)
         self.restores(name + ".lmc", data)
-        return {k[1]: v for k, v in self.tensors(name + ".lmc").items()}
+        return {k[1]: v for k, v in self.tensors(name + ".lmc", views=True).items()}
 
 
 class Found(Checkpoint):
@@ -149,6 +153,7 @@ class Found(Checkpoint):
         named = [v for k, v in self.tensors("step.lmc").items() if k[0] == "__1_0.distcp"]
         self.assertEqual(sorted(map(str, found.values())), sorted(map(str, named)))
         self.assertIn("item-1", found)
+        self.assertIn("no .metadata", self.lmc("-v", "-f", "__1_0.distcp").stderr.decode())
 
     def test_metadata_of_others(self):
         """What .metadata says is checked: that of another checkpoint, or a broken one, gives no wrong answer."""
@@ -165,20 +170,22 @@ class Found(Checkpoint):
         for name, (dtype, shape, crc) in json.loads(sample("odd.json")).items():
             self.assertEqual(found[name], (dtype, shape))
             self.assertEqual(zlib.crc32(self.cat("x.pt.lmc", name)), crc)
-        for name, dtype, shape in (("scalar", "F32", []), ("empty", "F32", [0, 3]), ("transposed", "F32", [3, 5]), ("last", "F32", [2, 4, 5, 3]),
+        for name, dtype, shape in (("scalar", "F32", []), ("empty", "F32", [0, 3]), ("transposed", "F32", [5, 3]), ("last", "F32", [2, 3, 4, 5]),
                                    ("parameter", "F32", [2]), ("tied", "F32", [20, 30]), ("rows@storage", "F32", [1200]), ("columns@storage", "F32", [100]),
                                    ("parts.0", "F32", [100]), ("parts.1", "F32", [40, 10]), ("whole.qkv", "F32", [12, 4]), ("list.1.deep.0", "F32", [3]),
                                    ("7.exp_avg", "F32", [4]), ("a.b.c", "F32", [6]), ("\u00e4 b", "F32", [7]), ("", "F32", [5])):
             self.assertEqual(found[name], (dtype, shape), name)
-        self.assertEqual(set(found) & {"tied again", "whole.k", "rows", "columns"}, set())
+        self.assertEqual([found[name][1] for name in ("tied again", "whole.k", "rows", "columns")], [[20, 30], [4, 4], [2, 30], [10, 2]])
         self.assertIn("share the bytes of others", self.lmc("-v", "-f", "x.pt").stderr.decode())
 
     def test_other_files(self):
         self.assertEqual(self.names(sample("alone.pt")), {"": ("F32", [3, 4])})
         self.assertEqual(self.names(sample("protocol4.pt")), {"w": ("F32", [5])})
         self.assertEqual(self.names(sample("legacy.pt")), {})
+        self.assertIn("before 1.6", self.lmc("-v", "-f", "x.pt").stderr.decode())
         self.assertEqual(self.names(sample("quantised.pt"))["x"], ("F32", [9]))
         self.assertEqual({v[0] for k, v in self.names(sample("quantised.pt")).items() if k != "x"}, {"BYTES"})
+        self.assertIn("quantised or of unknown types", self.lmc("-v", "-f", "x.pt").stderr.decode())
         self.assertIn(("F32", [3, 4]), self.names(sample("script.pt")).values())
         for name in ("x.bin", "x.ckpt", "x.pth", "no-suffix"):
             self.assertEqual(self.names(sample("alone.pt"), name), {"": ("F32", [3, 4])})
@@ -214,7 +221,8 @@ class Odd(Checkpoint):
         self.assertEqual(self.names(torch_file(half, {"0": data})), {"a": ("F32", [3]), "b": ("F32", [3])})
         self.assertEqual(self.cat("x.pt.lmc", "b"), data[12:])
         over = {"a": ("torch.FloatStorage", "0", 6, 0, (4,), (1,)), "b": ("torch.FloatStorage", "0", 6, 2, (4,), (1,))}
-        self.assertEqual(self.names(torch_file(over, {"0": data})), {"a@storage": ("F32", [6])})
+        self.assertEqual(self.names(torch_file(over, {"0": data})), {"a@storage": ("F32", [6]), "a": ("F32", [4]), "b": ("F32", [4])})
+        self.assertEqual(self.cat("x.pt.lmc", "b"), data[8:])
 
     def test_pickles(self):
         record = {"0": f32(6)[:24]}
@@ -291,6 +299,130 @@ class Odd(Checkpoint):
         self.restores("many.lmc", self.snapshot("many"))
         self.lmc("-q", "-o", "delta", "--base", "many.lmc", "many")
         self.restores("delta", self.snapshot("many"), "--base", "many")
+
+
+class Views(Checkpoint):
+    """What PyTorch sees is what cat writes and -l lists: names that share bytes, other orders of dimensions."""
+    def save(self, data, **tensors):
+        self.write("x.pt", torch_file({name: ("torch.FloatStorage", "0", len(data) // 4, *place) for name, place in tensors.items()}, {"0": data}))
+        self.lmc("-f", "x.pt")
+
+    def test_orders(self):
+        data = f32(24)[:96]
+        at = lambda *places: b"".join(data[4 * i:4 * i + 4] for i in places)
+        self.save(data, w=(0, (4, 6), (1, 4)), tied=(0, (4, 6), (1, 4)), row=(4, (4,), (1,)), wide=(8, (2, 3), (0, 2)))
+        self.assertEqual(self.cat("x.pt.lmc", "w"), at(*(c * 4 + r for r in range(4) for c in range(6))))
+        self.assertEqual(self.cat("x.pt.lmc", "w[1,2:4]"), at(9, 13))
+        self.assertEqual(self.cat("x.pt.lmc", "tied"), self.cat("x.pt.lmc", "w"))
+        self.assertEqual(self.cat("x.pt.lmc", "row"), data[16:32])
+        self.assertEqual(self.cat("x.pt.lmc", "wide"), at(8, 10, 12, 8, 10, 12))
+        listing = self.lmc("-l", "x.pt.lmc").stdout.decode()
+        for name in ("w", "tied", "row", "wide"):
+            self.assertRegex(listing, r"view +%s of w\n" % name)
+        npy = self.lmc("cat", "--npy", "x.pt.lmc", "w").stdout
+        self.assertIn(b"'shape': (4, 6)", npy)
+        self.assertTrue(npy.endswith(self.cat("x.pt.lmc", "w")))
+        # and of a delta, whose base is at hand
+        self.write("y.pt", self.read("x.pt"))
+        self.lmc("-o", "y.lmc", "--base", "x.pt", "y.pt")
+        self.assertEqual(self.lmc("cat", "--base", "x.pt", "y.lmc", "row").stdout, data[16:32])
+
+    def test_safetensors(self):
+        data = f32(24)[:96]
+        self.save(data, w=(0, (4, 6), (6, 1)), tied=(0, (4, 6), (6, 1)), turned=(0, (6, 4), (1, 6)))
+        out = self.lmc("cat", "--safetensors", "x.pt.lmc").stdout
+        size = int.from_bytes(out[:8], "little")
+        header = json.loads(out[8:8 + size])
+        self.assertEqual({k: v["shape"] for k, v in header.items() if k != "__metadata__"}, {"w": [4, 6], "tied": [4, 6], "turned": [6, 4]})
+        for name in ("w", "tied", "turned"):
+            begin, end = header[name]["data_offsets"]
+            self.assertEqual(out[8 + size:][begin:end], self.cat("x.pt.lmc", name))
+        for kind in ("torch.ComplexDoubleStorage", "torch.QInt8Storage"):
+            self.write("x.pt", torch_file({"odd": (kind, "0", 6, 0, (6,), (1,))}, {"0": data}))
+            self.lmc("-f", "x.pt")
+            self.assertIn("which safetensors has not", self.lmc("cat", "--safetensors", "x.pt.lmc", code=1).stderr.decode())
+
+    def test_conjugated(self):
+        pickle = pickled({"w": ("torch.ComplexFloatStorage", "0", 3, 0, (3,), (1,))}).replace(b"\x89NtR", b"\x89N}X\4\0\0\0conj\x88stR")
+        self.write("x.pt", archive({"data.pkl": pickle, "byteorder": b"little", "data/0": f32(6)[:24]}))
+        self.lmc("x.pt")
+        self.assertIn("is conjugated", self.lmc("cat", "x.pt.lmc", "w", code=1).stderr.decode())
+        self.lmc("-t", "x.pt.lmc")
+
+
+class Small(Checkpoint):
+    """Many small tensors take no more than the bytes of their file."""
+    def test_many(self):
+        values = f32(1 << 17)
+        for n, size, kind, width in ((1500, 64, "Float", 4), (300, 1000, "BFloat16", 2), (300, 2000, "Float", 4), (40, 12000, "Float", 4)):
+            names = ["layers.%d.weight" % i for i in range(n)]
+            parts = {str(i): values[i * size % 65536:][:size] for i in range(n)}
+            self.write("x.pt", torch_file({name: ("torch.%sStorage" % kind, str(i), size // width, 0, (size // width,), (1,)) for i, name in enumerate(names)}, parts, align=64))
+            plain = self.size("--opaque", "x.pt")
+            self.assertLessEqual(self.size("x.pt", name="x.lmc"), plain + plain // 200 + 64, (n, size, kind))
+            self.restores("x.lmc", self.read("x.pt"))
+            self.assertEqual(self.cat("x.lmc", names[17]), parts["17"])
+            self.assertEqual(len(self.tensors("x.lmc", views=True)), n)
+            self.write("y.pt", self.read("x.pt"))
+            plain = self.size("--opaque", "--base", "x.pt", "y.pt")
+            self.assertLessEqual(self.size("--base", "x.pt", "y.pt", name="d.lmc"), plain + (80 * n if size > 3000 else 64))
+            self.restores("d.lmc", self.read("x.pt"), "--base", "x.lmc")
+        self.write("x.pt", torch_file({str(i): ("torch.FloatStorage", str(i), 16, 0, (16,), (1,)) for i in range(1500)}, {str(i): values[:64] for i in range(1500)}))
+        self.assertIn("so small", self.lmc("-v", "-f", "x.pt").stderr.decode())
+
+    def test_delta(self):
+        """Headers between small tensors, data.pkl and the directory cost little in a delta."""
+        values, n, size = f32(40 * 3000), 40, 12000
+        def save(name, k):
+            self.write(name, torch_file({"layers.%d.weight" % i: ("torch.FloatStorage", str(i), 3000, 0, (3000,), (1,)) for i in range(n)},
+                                        {str(i): values[i * size:i * size + 4 * k] + bytes(4) + values[i * size + 4 * k + 4:(i + 1) * size] for i in range(n)}, align=64))
+        save("a.pt", 7)
+        save("b.pt", 9)
+        self.assertLess(self.size("--base", "a.pt", "b.pt"), 7000)
+        self.restores("size.lmc", self.read("b.pt"), "--base", "a.pt")
+
+
+class Shifted(Checkpoint):
+    """Files that are no containers are found in their base across insertions, deletions and swaps."""
+    def test_shifts(self):
+        old = f32(100000)
+        new = bytearray(old)
+        new[4000:400000:2000] = bytes(len(range(4000, 400000, 2000)))
+        new, chance = bytes(new), random.Random(3)
+        head, more = chance.randbytes(3000), chance.randbytes(20000)
+        middle = len(new) // 2 // 8 * 8
+        self.write("a.bin", head + old)
+        self.write("b.bin", head + new)
+        limit = self.size("--base", "a.bin", "b.bin") + 1000
+        for what, data, extra in (("insertion", more[:100] + head + new, 100), ("deletion", head[:-512] + new, 0), ("in the middle", head + new[:middle] + more + new[middle:], len(more)),
+                                  ("gone", head + new[:middle - 4096] + new[middle:], 0), ("swapped", head + new[middle:] + new[:middle], 0), ("odd", b"x" + head + new, 1)):
+            self.write("b.bin", data)
+            self.assertLess(self.size("--base", "a.bin", "b.bin"), limit + extra + extra // 5, what)
+            self.restores("size.lmc", data, "--base", "a.bin")
+        self.lmc("-q", "a.bin")
+        self.restores("size.lmc", data, "--base", "a.bin.lmc")
+
+    def test_dense(self):
+        """Every element has changed a little: its exponent tells where it was."""
+        old = f32(60000)
+        new = b"".join(bytes((x ^ (i * 37 & 255), y, z, w)) for i, (x, y, z, w) in enumerate(zip(old[::4], old[1::4], old[2::4], old[3::4])))
+        self.write("a.bin", bytes(500) + old)
+        self.write("b.bin", bytes(500) + new)
+        limit = self.size("--base", "a.bin", "b.bin")
+        self.write("b.bin", bytes(612) + new)
+        self.assertLess(self.size("--base", "a.bin", "b.bin"), limit + 500)
+        self.restores("size.lmc", self.read("b.bin"), "--base", "a.bin")
+
+    def test_nothing_alike(self):
+        self.write("a.bin", f32(20000))
+        self.write("b.bin", f32(20000, 2) + b"x")
+        plain = self.size("b.bin")
+        self.assertLess(self.size("--base", "a.bin", "b.bin"), plain + 300)
+        for data in (bytes(300000), b"ab" * 150000):  # anchors everywhere, or nowhere
+            self.write("a.bin", data)
+            self.write("b.bin", b"x" * 100 + data)
+            self.size("--base", "a.bin", "b.bin")
+            self.restores("size.lmc", self.read("b.bin"), "-q", "--base", "a.bin")
 
 
 class Used(Checkpoint):

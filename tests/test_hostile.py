@@ -169,11 +169,11 @@ class Terminal(Hostile):
         self.write("n.lmc", hostile.names())
         self.write("o.lmc", hostile.segments_of_one_byte(100, 1))
         self.call("-d", "-o", "out", "n.lmc")
-        for args in (("-l",), ("-l", "-v"), ("dump", "-v"), ("stats",), ("cat",), ("diff", "o.lmc"), ("salvage", "-f", "-o", "s"), ("verify", "-v")):
+        for args in (("-l",), ("-l", "-v"), ("-l", "--json"), ("dump", "-v"), ("stats",), ("stats", "--json"), ("cat",), ("diff", "o.lmc"), ("diff", "--json", "o.lmc"), ("salvage", "-f", "-o", "s"), ("verify", "-v")):
             out, said = self.call(*args, "n.lmc", code=None)
             self.check(out)
             self.check(said)
-            if args[0] == "-l":
+            if args[0] == "-l" and "--json" not in args:
                 for text in (rb"\u{009B}31m", rb"\x9B2J", rb"\u{202E}", rb"\u{2028}", rb"\xC0\xAF", rb"\xED\xA0\x80", rb"\x1B[31m", rb"\x0D", rb"\u{E0001}"):
                     self.assertIn(text, out)
             self.clear("s")

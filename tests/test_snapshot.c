@@ -1568,26 +1568,26 @@ static void test_close_twins(void)
 }
 
 /* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
- * is right, and what they make up is not what the index says. Only who asks for it is told, and
- * only of all of the tensor. */
+ * is right, and what they make up is not what the index says. Who reads all of the tensor or of the
+ * file is told, unless he does not want to know. */
 static void test_identity_of_tensor(void)
 {
     const size_t size = (size_t)1 << 20, inner = size - 400;
     const uint64_t shape[1] = {inner / 4};
     uint8_t *data[2], *const got = (uint8_t *)malloc(size);
     lmc_writer_options options;
-    lmc_reader_options checked;
+    lmc_reader_options unchecked;
     lmc_memory out[2];
     lmc_tensor tensor = t_tensor("t", "F32", 1, shape, 200, inner);
     lmc_file file;
     size_t i, index, at;
     if (!got) abort();
     memset(&options, 0, sizeof options);
-    memset(&checked, 0, sizeof checked);
+    memset(&unchecked, 0, sizeof unchecked);
     memset(out, 0, sizeof out);
     memset(&file, 0, sizeof file);
     options.log2_block = 14;
-    checked.check_identities = 1;
+    unchecked.skip_identities = 1;
     file.path = "f";
     file.size = size;
     file.tensors = &tensor;
@@ -1604,18 +1604,22 @@ static void test_identity_of_tensor(void)
         const lmc_source source = lmc_memory_source(&out[1]);
         lmc_reader *reader = NULL;
         const lmc_tensor *t;
-        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &checked), LMC_OK)) return;
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
         t = &lmc_reader_get_file(reader, 0)->tensors[0];
         CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner),
                      i ? LMC_ERR_CORRUPT : LMC_OK);
         if (!i) CHECK(memcmp(got, data[1] + 200, inner) == 0);
         CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 4, got, inner - 4), LMC_OK);
         CHECK(memcmp(got, data[1] + 204, inner - 4) == 0);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, size), i ? LMC_ERR_CORRUPT : LMC_OK);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 1, got, size - 1), LMC_OK);
+        CHECK(memcmp(got, data[1] + 1, size - 1) == 0);
         for (at = index; memcmp(out[1].data + at, t->identity, sizeof t->identity) != 0;) at++;
         lmc_reader_free(reader);
-        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &unchecked), LMC_OK)) return;
         t = &lmc_reader_get_file(reader, 0)->tensors[0];
         CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 0, got, inner), LMC_OK);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, size), LMC_OK);
         lmc_reader_free(reader);
         memcpy(out[1].data + index + 88, out[0].data + index + 88, 32); /* the snapshot's */
         memcpy(out[1].data + at, out[0].data + at, 32);
@@ -1627,6 +1631,65 @@ static void test_identity_of_tensor(void)
         free(data[i]);
     }
     free(got);
+}
+
+/* Small tensors in another order than in the base: were each predicted, a reader would have to
+ * decode a block for each, and refuse. */
+static void test_reach(void)
+{
+    enum { N = 12000, SIZE = 64 };
+    static const uint64_t shape[1] = {SIZE / 4};
+    static char names[N][8];
+    const size_t size = (size_t)N * SIZE;
+    uint8_t *const data = make(size, T_RANDOM, LMC_F32), *const mixed = (uint8_t *)malloc(size);
+    uint8_t *const got = (uint8_t *)malloc(size);
+    lmc_tensor *const tensors = (lmc_tensor *)calloc(N, sizeof *tensors);
+    lmc_writer_options options;
+    lmc_reader_options with_base;
+    lmc_reader *base_reader = NULL, *reader = NULL;
+    lmc_memory out[2];
+    lmc_source source;
+    lmc_base base;
+    lmc_file file;
+    size_t i, k;
+    if (!mixed || !got || !tensors) abort();
+    memset(&options, 0, sizeof options);
+    memset(&with_base, 0, sizeof with_base);
+    memset(out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    t_note("predictions within reach");
+    options.log2_block = 14;
+    file.path = "f";
+    file.size = size;
+    file.tensors = tensors;
+    file.n_tensors = N;
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i < N; i++) {
+            const size_t number = k ? i * 7919 % N : i;
+            (void)snprintf(names[number], sizeof names[number], "t%05u", (unsigned)number);
+            tensors[i] = t_tensor(names[number], "F32", 1, shape, i * SIZE, SIZE);
+            memcpy(mixed + i * SIZE, data + number * SIZE, SIZE);
+        }
+        if (!write_file(&out[k], &options, &file, LMC_AUTO, k ? mixed : data)) return;
+        source = lmc_memory_source(&out[k]);
+        if (!CHECK_STATUS(lmc_reader_open(k ? &reader : &base_reader, &source, &with_base), LMC_OK))
+            return;
+        base = lmc_reader_base(base_reader);
+        options.base = with_base.base = &base;
+    }
+    CHECK(out[1].size < out[0].size); /* many are predicted all the same */
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, size), LMC_OK);
+    CHECK(memcmp(got, mixed, size) == 0);
+    for (i = 0; i < N; i += N / 16) /* what predicts a block is one request */
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, i * SIZE, got, SIZE), LMC_OK);
+    lmc_reader_free(reader);
+    lmc_reader_free(base_reader);
+    lmc_memory_free(&out[0]);
+    lmc_memory_free(&out[1]);
+    free(tensors);
+    free(mixed);
+    free(got);
+    free(data);
 }
 
 /* A reader as a base keeps what it has decoded around a small piece: not what is there when reading
@@ -2263,6 +2326,7 @@ int main(int argc, char **argv)
     test_close_twins();
     test_window();
     test_identity_of_tensor();
+    test_reach();
     test_gap();
     test_refused_file();
     test_full_wave();

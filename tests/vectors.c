@@ -252,6 +252,7 @@ static void one(const char *path)
     lmc_snapshot_info header;
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
+    reader_options.skip_identities = 1; /* Content_CRC of each block, as the page has it */
     memset(&seen, 0, sizeof seen);
     if (lmc_header_parse(in.data, in.size, &header) == LMC_OK && header.has_base)
         options.base = reader_options.base = find_base(header.base_identity);

@@ -257,7 +257,7 @@ def make():
         "#if LMC__X86 || LMC__NEON\n",
         comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 63) for the first
                 eight, x^(8 d - 1) for the others. [i]: d = 16 * 2^i."""),
-        table("uint64_t", "lmc__crc64_folds[5][2]", [fold64(16 << i) for i in range(5)]),
+        table("uint64_t", "lmc__crc64_folds[6][2]", [fold64(16 << i) for i in range(6)]),
         "#endif\n#endif\n\n",
         "/* clang-format on */\n",
     ]

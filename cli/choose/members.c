@@ -32,11 +32,14 @@ void free_members(struct members *m)
         free_choices(&m->list[i]);
         free(m->list[i].full);
         free(m->list[i].tensors);
+        free(m->list[i].parts);
     }
     free(m->list);
     free(m->twins);
     free_links(&m->links);
     free(m->parts);
+    for (size_t i = 0; i < m->n_shifted; i++) free(m->shifted[i]);
+    free((void *)m->shifted);
     close_opened(&m->opened);
 }
 

@@ -52,16 +52,20 @@ struct member {
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
     struct choice *choices; /* of each tensor; NULL: all are stored as they are */
+    lmc_base_part *parts;   /* of a file without tensors; see find_shifts */
+    size_t n_parts;
 };
 
 struct members {
     const struct coding *coding;
     struct member *list;
     size_t n;
-    lmc_twin *twins;      /* storage; NULL: there are none */
-    lmc_base_part *parts; /* storage; NULL: there are none */
-    int has_pairs;        /* of moments: what is stored later may need what is stored earlier */
-    int has_gaps;         /* between tensors, that are worth to be predicted by one another */
+    lmc_twin *twins;         /* storage; NULL: there are none */
+    lmc_base_part *parts;    /* storage; NULL: there are none */
+    lmc_base_part **shifted; /* likewise, of single tensors */
+    size_t n_shifted;
+    int has_pairs; /* of moments: what is stored later may need what is stored earlier */
+    int has_gaps;  /* between tensors, that are worth to be predicted by one another */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;

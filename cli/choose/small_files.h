@@ -6,14 +6,17 @@
 
 #include "../sys/platform.h"
 
+#include "../../lmc.h"
+
 struct members;
 
-/* There are many small files without tensors, so that it is worth to group them. */
-int has_small_files(const struct members *m);
+/* lmc_writer_options.group_files: whether there are so many small files without tensors that it is
+ * worth to group them. base: NULL or what they are coded against */
+int choose_grouping(const struct members *m, const lmc_base *base);
 
 /* Files, not those of another snapshot: directories and small files come first, of one kind one
  * after another, since those that are neighbours share trees. What is left keeps its order. Nothing
  * refers to members by number yet. */
-void order_members(struct members *m);
+void order_members(struct members *m, const lmc_base *base);
 
 #endif

@@ -29,7 +29,7 @@ _lmc() {
     --search) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
-    help) mapfile -t COMPREPLY < <(compgen -W 'formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit' -- "$cur"); return ;;
+    help) mapfile -t COMPREPLY < <(compgen -W 'compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit' -- "$cur"); return ;;
     -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --max-files | --max-depth) return ;;
     esac
     if [[ $cur == -* ]]; then

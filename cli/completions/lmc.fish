@@ -3,7 +3,7 @@
 set -l verbs cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version
 for c in lmc unlmc lmccat
     complete -c $c -n "not __fish_seen_subcommand_from $verbs" -a "$verbs"
-    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit"
+    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit"
     complete -c $c -n "__fish_seen_subcommand_from series" -a "add list restore cat prune keep gc verify watch rebuild"
     complete -c $c -s z -l compress -d 'compress'
     complete -c $c -s d -l decompress -d 'restore'

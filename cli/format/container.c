@@ -25,6 +25,7 @@ const char *container_name(enum container_kind kind)
 void container_free(struct container *c)
 {
     free(c->tensors);
+    free(c->views);
     free(c->shapes);
     free(c->strings);
     memset(c, 0, sizeof *c);
@@ -100,9 +101,18 @@ enum container_result container_parse(struct container *c, const void *data, siz
     return parse_as(c, expected, bytes, size, file_size);
 }
 
+int container_is_legacy_torch(const void *data, size_t size)
+{
+    static const unsigned char magic[] = {0x80, 2,    0x8A, 10,   0x6C, 0xFC, 0x9C,
+                                          0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
+    return size >= sizeof magic && memcmp(data, magic, sizeof magic) == 0;
+}
+
+int container_is_distcp(const char *name) { return ends_with(name, ".distcp"); }
+
 int container_wants_view(const void *data, size_t size, const char *name)
 {
-    return (size >= 4 && memcmp(data, "PK\3\4", 4) == 0) || ends_with(name, ".distcp");
+    return (size >= 4 && memcmp(data, "PK\3\4", 4) == 0) || container_is_distcp(name);
 }
 
 enum container_result container_parse_view(struct container *c, const struct view *v,
@@ -110,7 +120,7 @@ enum container_result container_parse_view(struct container *c, const struct vie
 {
     enum container_result result;
     memset(c, 0, sizeof *c);
-    result = ends_with(name, ".distcp") ? container_parse_distcp(c, v, d, name)
-                                        : container_parse_torch_save(c, v);
+    result = container_is_distcp(name) ? container_parse_distcp(c, v, d, name)
+                                       : container_parse_torch_save(c, v);
     return end_parsing(c, result);
 }

@@ -36,6 +36,17 @@ enum container_result {
     CONTAINER_MEMORY /* out of memory */
 };
 
+/* A name for bytes of the file that no tensor of the list has, or not so: PyTorch has tensors that
+ * share bytes, or whose elements lie in another order than their shape tells. */
+struct container_view {
+    const char *name, *dtype;
+    unsigned rank;
+    const uint64_t *shape, *strides; /* strides: in elements */
+    unsigned bits;                   /* of an element */
+    uint64_t offset;                 /* of its first element in the file */
+    int is_conjugated;               /* or negated: the elements are not what the bytes say */
+};
+
 struct container {
     enum container_kind kind;
     lmc_tensor *tensors; /* sorted by offset */
@@ -44,7 +55,9 @@ struct container {
     size_t need;     /* for CONTAINER_MORE */
     char error[256]; /* for CONTAINER_BAD */
     char note[256];  /* for CONTAINER_OK: what was not understood, and stays bytes; or "" */
-    /* storage behind the tensors */
+    struct container_view *views;
+    size_t n_views;
+    /* storage behind the tensors and views */
     uint64_t *shapes;
     char *strings;
 };
@@ -69,6 +82,12 @@ struct view;
 
 /* Whether a file that begins so, or is called so, is to be read through a view. */
 int container_wants_view(const void *data, size_t size, const char *name);
+
+/* Whether a file that is called so is one of torch.distributed.checkpoint. */
+int container_is_distcp(const char *name);
+
+/* Whether a file that begins so is one of PyTorch of before 1.6, which is not read. */
+int container_is_legacy_torch(const void *data, size_t size);
 
 /* What container_parse() is for files that are read through a view; never MORE. name: of the file,
  * without its directory; d: what the .metadata beside it says, or NULL. What is OTHER or BAD is

@@ -27,7 +27,9 @@ struct builder {
     struct container *c;
     const struct view *view;
     size_t tensors_room, names_size, names_room, shapes_size, shapes_room;
-    size_t n_hidden;             /* tensors that lie within others */
+    size_t n_hidden;  /* tensors that lie within others */
+    size_t n_unknown; /* storages of types that are not known, or quantised */
+    size_t views_room;
     const char *item;            /* what the tensors of this archive are part of; "" */
     const struct dcp_item *part; /* and of which part; NULL */
 };
@@ -95,6 +97,7 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
     t->name = (const char *)(uintptr_t)name; /* see finish_builder */
     t->dtype = dtype;
     t->rank = rank;
+    t->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
     t->offset = offset;
     t->size = size;
     if (rank) memcpy(c->shapes + b->shapes_size, shape, rank * sizeof *shape);
@@ -132,6 +135,53 @@ static enum container_result add_torch_view(struct builder *b, const struct arch
                : result;
 }
 
+/* Another name for bytes of the file; its own was just added. */
+static enum container_result add_name_of_bytes(struct builder *b, const struct archive_of_torch *a,
+                                               const struct torch_view *view, size_t name)
+{
+    struct container *const c = b->c;
+    const uint64_t *const numbers = a->views.shapes + view->logical;
+    struct container_view *added;
+    enum container_result result =
+        container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views);
+    if (result == CONTAINER_OK)
+        result = container_grow(&c->shapes, b->shapes_size + 2 * (size_t)view->rank,
+                                &b->shapes_room, sizeof *c->shapes);
+    if (result != CONTAINER_OK) return result;
+    added = &c->views[c->n_views++];
+    memset(added, 0, sizeof *added);
+    added->name = (const char *)(uintptr_t)name; /* see finish_builder */
+    added->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
+    added->dtype = view->dtype;
+    added->rank = view->rank;
+    added->bits = view->bits;
+    added->offset = a->zip.members[view->member].offset + view->offset;
+    added->is_conjugated = view->is_conjugated;
+    if (view->rank) memcpy(c->shapes + b->shapes_size, numbers, 16 * (size_t)view->rank);
+    b->shapes_size += 2 * (size_t)view->rank;
+    return CONTAINER_OK;
+}
+
+/* Of a storage's views those that are no tensors of the list as they are. keeps: such as are dense
+ * and alone in their place are tensors of it. */
+static enum container_result add_other_names(struct builder *b, const struct archive_of_torch *a,
+                                             const struct torch_view *views, size_t n,
+                                             const unsigned char *is_kept)
+{
+    enum container_result result = CONTAINER_OK;
+    for (size_t i = 0; i < n && result == CONTAINER_OK; i++) {
+        const struct torch_view *const v = &views[i];
+        const char *const path = a->views.names + v->name;
+        const size_t name = b->names_size;
+        char part[LMC_MAX_RANK * 44];
+        if (v->bits == 0 || (v->is_plain && is_kept[i])) continue;
+        name_part(part, sizeof part, *path ? NULL : b->part, a->views.shapes + v->logical, v->rank);
+        result = add_name(b, path, part, "");
+        if (result == CONTAINER_OK) result = add_name_of_bytes(b, a, v, name);
+    }
+    return result;
+}
+
 /* -- storages -- */
 
 static int compare_views(const void *a, const void *b)
@@ -141,15 +191,18 @@ static int compare_views(const void *a, const void *b)
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     if (x->size != y->size) return x->size > y->size ? -1 : 1;
     if (x->is_dense != y->is_dense) return x->is_dense ? -1 : 1;
+    if (x->is_plain != y->is_plain) return x->is_plain ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Drops views that lie within others; returns how many are left, or 0 if some overlap, have holes,
- * are of several dtypes, or leave too much of the storage. */
-static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
+/* Marks the views that do not lie within others; returns how many they are, or 0 if some overlap,
+ * have holes, are of several dtypes, or leave too much of the storage. */
+static size_t keep_views(const struct torch_view *views, size_t n, uint64_t size,
+                         unsigned char *is_kept)
 {
     uint64_t end = 0, covered = 0;
     size_t kept = 0;
+    memset(is_kept, 0, n);
     for (size_t i = 0; i < n; i++) {
         const struct torch_view *const v = &views[i];
         if (v->bits == 0 || v->bits != views[0].bits || strcmp(v->dtype, views[0].dtype) != 0)
@@ -158,7 +211,8 @@ static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
         if (v->offset < end || !v->is_dense) return 0;
         end = v->offset + v->size;
         covered += v->size;
-        views[kept++] = *v;
+        is_kept[i] = 1;
+        kept++;
     }
     return COVERED(covered, size) ? kept : 0;
 }
@@ -170,23 +224,27 @@ static enum container_result add_storage_of(struct builder *b, const struct arch
     const struct zip_member *const m = &a->zip.members[views->member];
     const struct torch_view *first = views;
     enum container_result result = CONTAINER_OK;
+    unsigned char *is_kept;
     int is_typed = 1;
     size_t kept;
     for (size_t i = 0; i < n; i++) {
         if (views[i].order < first->order) first = &views[i];
         is_typed &= views[i].bits == views->bits && strcmp(views[i].dtype, views->dtype) == 0;
     }
+    b->n_unknown += views->bits == 0;
     if (views->bits == 0) return add_record(b, m, a->views.names + first->name, "", "BYTES", 0);
-    if (!is_typed) return add_record(b, m, a->views.names + first->name, "@storage", "BYTES", 0);
-    {
-        const size_t name = first->name;
-        kept = keep_views(views, n, m->size);
-        if (kept == 0)
-            return add_record(b, m, a->views.names + name, "@storage", views->dtype, views->bits);
-    }
-    b->n_hidden += n - kept;
-    for (size_t i = 0; i < kept && result == CONTAINER_OK; i++)
-        result = add_torch_view(b, a, &views[i]);
+    is_kept = (unsigned char *)calloc(n, 1);
+    if (!is_kept) return CONTAINER_MEMORY;
+    kept = is_typed ? keep_views(views, n, m->size, is_kept) : 0;
+    if (kept == 0) {
+        memset(is_kept, 0, n);
+        result = add_record(b, m, a->views.names + first->name, "@storage",
+                            is_typed ? views->dtype : "BYTES", is_typed ? views->bits : 0);
+    } else b->n_hidden += n - kept;
+    for (size_t i = 0; i < n && result == CONTAINER_OK; i++)
+        if (is_kept[i]) result = add_torch_view(b, a, &views[i]);
+    if (result == CONTAINER_OK) result = add_other_names(b, a, views, n, is_kept);
+    free(is_kept);
     return result;
 }
 
@@ -225,6 +283,35 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
         result = add_storage_of(b, a, list + start, end - start);
     }
     return result;
+}
+
+/* Where an archive tells of its tensors it is much like that of the step before, and longer than
+ * what tells of one more tensor: as tensors, too, these bytes can be predicted by a base. */
+#define DESCRIPTION_SIZE 2048u
+
+static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
+                                       uint64_t size)
+{
+    const size_t at = b->names_size;
+    enum container_result result;
+    if (size < DESCRIPTION_SIZE) return CONTAINER_OK;
+    result = add_name(b, name, "", "");
+    return result == CONTAINER_OK ? add_torch_tensor(b, at, "BYTES", &size, 1, offset, size)
+                                  : result;
+}
+
+static enum container_result add_descriptions(struct builder *b, const struct archive_of_torch *a,
+                                              uint64_t end)
+{
+    char full[sizeof a->prefix + sizeof PICKLE_NAME];
+    const struct zip_member *m;
+    enum container_result result = CONTAINER_OK;
+    snprintf(full, sizeof full, "%s%s", a->prefix, PICKLE_NAME);
+    m = zip_find(&a->zip, full);
+    if (m && m->is_stored) result = add_bytes(b, "@" PICKLE_NAME, m->offset, m->size);
+    return result == CONTAINER_OK
+               ? add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory)
+               : result;
 }
 
 /* -- archives -- */
@@ -323,6 +410,7 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
     else {
         result = read_views(b, &a);
         if (result == CONTAINER_OK) result = add_storages(b, &a);
+        if (result == CONTAINER_OK && !*b->item) result = add_descriptions(b, &a, end);
     }
     torch_free_views(&a.views);
     zip_free(&a.zip);
@@ -342,25 +430,79 @@ static enum container_result finish_builder(struct builder *b)
 {
     struct container *const c = b->c;
     const char **sorted = (const char **)malloc((c->n_tensors + 1) * sizeof *sorted);
-    size_t shape = 0;
     int is_double = 0;
     if (!sorted) return CONTAINER_MEMORY;
     for (size_t i = 0; i < c->n_tensors; i++) {
         c->tensors[i].name = c->strings + (uintptr_t)c->tensors[i].name;
-        c->tensors[i].shape = c->shapes ? c->shapes + shape : NULL;
-        shape += c->tensors[i].rank;
+        c->tensors[i].shape = c->shapes ? c->shapes + (uintptr_t)c->tensors[i].shape : NULL;
         sorted[i] = c->tensors[i].name;
+    }
+    for (size_t i = 0; i < c->n_views; i++) {
+        c->views[i].name = c->strings + (uintptr_t)c->views[i].name;
+        c->views[i].shape = c->shapes ? c->shapes + (uintptr_t)c->views[i].shape : NULL;
+        c->views[i].strides = c->shapes ? c->views[i].shape + c->views[i].rank : NULL;
     }
     qsort((void *)sorted, c->n_tensors, sizeof *sorted, compare_strings);
     for (size_t i = 1; i < c->n_tensors; i++) is_double |= strcmp(sorted[i - 1], sorted[i]) == 0;
     free((void *)sorted);
     if (is_double) return container_bad(c, "two of its tensors have the same name");
+    if (b->n_unknown)
+        note(c, "some of its storages are quantised or of unknown types, and stored as bytes", "");
     if (b->n_hidden && !c->note[0])
         snprintf(c->note, sizeof c->note,
-                 "%llu of its tensors share the bytes of others and are not listed",
+                 "%llu of its tensors share the bytes of others, and are listed as views",
                  (unsigned long long)b->n_hidden);
     c->end = b->view->size;
     return container_check_tensors(c, 0, b->view->size, 1);
+}
+
+/* An entry of a tensor takes some 50 bytes, and a network of tiny ones has more of them than it
+ * gains: below so many bytes of the file for each tensor, they are views of a file without tensors.
+ * It depends on the file alone, so it is the same base whoever looks at it. Items of .distcp files
+ * gain more, as their headers repeat one another; in small files it does not matter. */
+#define TINY_SIZE 3072u
+#define SMALL_FILE_SIZE 65536u
+
+static enum container_result fold_tensors(struct container *c, uint64_t size)
+{
+    size_t n_numbers = 0;
+    uint64_t *numbers;
+    if (c->n_tensors == 0 || c->n_views || size < SMALL_FILE_SIZE ||
+        size / c->n_tensors >= TINY_SIZE)
+        return CONTAINER_OK;
+    for (size_t i = 0; i < c->n_tensors; i++) n_numbers += 2 * (size_t)c->tensors[i].rank;
+    numbers = (uint64_t *)malloc((n_numbers + 1) * sizeof *numbers);
+    c->views = (struct container_view *)calloc(c->n_tensors, sizeof *c->views);
+    free(c->views ? NULL : numbers);
+    if (!c->views || !numbers) return CONTAINER_MEMORY;
+    for (size_t i = 0, at = 0; i < c->n_tensors; i++) {
+        const lmc_tensor *const t = &c->tensors[i];
+        const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
+        struct container_view *const v = &c->views[c->n_views];
+        uint64_t *const shape = numbers + at;
+        uint64_t stride = 1;
+        if (strcmp(t->dtype, "BYTES") == 0) continue;
+        v->name = t->name;
+        v->dtype = t->dtype;
+        v->rank = t->rank;
+        v->bits = dtype == LMC_AUTO ? 128 : lmc_dtype_bits(dtype); /* C128 */
+        v->offset = t->offset;
+        v->shape = shape;
+        v->strides = shape + t->rank;
+        for (unsigned k = t->rank; k-- > 0;) {
+            shape[k] = t->shape[k];
+            shape[t->rank + k] = stride;
+            stride *= shape[k] ? shape[k] : 1;
+        }
+        at += 2 * (size_t)t->rank;
+        c->n_views++;
+    }
+    free(c->shapes);
+    c->shapes = numbers;
+    c->n_tensors = 0;
+    if (!c->note[0])
+        note(c, "its tensors are so small that they are stored as the bytes of the file", "");
+    return CONTAINER_OK;
 }
 
 static void init_builder(struct builder *b, struct container *c, const struct view *v)
@@ -381,7 +523,8 @@ enum container_result container_parse_torch_save(struct container *c, const stru
     result = add_archive(&b, 0, v->size, &start);
     if (result != CONTAINER_OK) return result;
     if (start != 0) return container_bad(c, "something stands before its archive");
-    return finish_builder(&b);
+    result = finish_builder(&b);
+    return result == CONTAINER_OK ? fold_tensors(c, v->size) : result;
 }
 
 /* The items that .metadata tells of. What is no archive is no tensor. */
@@ -417,6 +560,7 @@ static enum container_result add_items_from_end(struct builder *b)
 {
     uint64_t end = b->view->size;
     char name[32];
+    note(b->c, "no .metadata beside it names its items: they have numbers, from the end", "");
     for (unsigned n = 1; end > 0; n++) {
         uint64_t start;
         enum container_result result;

@@ -15,6 +15,9 @@
  *     else: parts of a storage, strides, overlaps        "NAME@storage", all of it in one dimension
  *     big-endian, quantised or of unknown type, or       "NAME" or "data/K", of dtype BYTES
  *     the pickle is not understood
+ *
+ * What PyTorch sees otherwise than this is a view of the container. A long data.pkl and a long
+ * directory of the archive are "@data.pkl" and "@directory", of dtype BYTES.
  */
 #ifndef LMC_CLI_TORCH_SAVE_H
 #define LMC_CLI_TORCH_SAVE_H

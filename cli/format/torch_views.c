@@ -14,7 +14,7 @@
 
 /* Limits of what a hostile object can ask for: the depth of keys, the size of a path, and what all
  * of it takes together. */
-enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096 };
+enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16 };
 #define MAX_NAMES_SIZE ((size_t)64 << 20)
 #define MAX_SHAPES ((size_t)4 << 20)
 
@@ -160,7 +160,7 @@ static enum container_result add_storage(struct walk *w, uint32_t node)
     memset(&view, 0, sizeof view);
     result = find_storage(w, node, &view, &dtype);
     if (result != CONTAINER_OK) return result;
-    view.is_dense = 1;
+    view.is_dense = view.is_plain = 1;
     view.dtype = dtype ? dtype->name : "BYTES";
     view.bits = dtype ? dtype->bits : 0;
     view.shape = w->views->shapes_size;
@@ -207,10 +207,12 @@ static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *stri
         return 0;
     view->offset *= view->bits / 8;
     view->is_dense = 1;
+    view->is_plain = !view->is_conjugated;
     view->size = bytes;
     if (bytes && !is_contiguous(shape, strides, rank)) {
         sort_dimensions(shape, strides, rank);
         view->is_dense = is_contiguous(shape, strides, rank);
+        view->is_plain = 0;
         for (int i = 0; i < rank; i++) {
             if (shape[i] == 1) continue;
             if (strides[i] > size || (strides[i] && shape[i] - 1 > size / strides[i])) return 0;
@@ -220,6 +222,18 @@ static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *stri
         view->size = extent * (view->bits / 8);
     }
     return view->size <= size - view->offset;
+}
+
+/* What PyTorch does lazily: it keeps the bytes, and a flag. */
+static int is_conjugated(const struct pickle *p, uint32_t arguments)
+{
+    for (unsigned i = 6; i < 8; i++) { /* of version 2, of version 3 */
+        const uint32_t metadata = pickle_item(p, arguments, i);
+        if (pickle_get(p, metadata)->type == PICKLE_DICT &&
+            (pickle_member(p, metadata, "conj") || pickle_member(p, metadata, "neg")))
+            return 1;
+    }
+    return 0;
 }
 
 /* (storage, offset, shape, strides, requires_grad, hooks[, dtype]) */
@@ -239,12 +253,19 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     size = view.size;
     view.dtype = dtype->name;
     view.bits = dtype->bits;
+    view.is_conjugated = is_conjugated(p, arguments);
     if (rank < 0 || pickle_counts(p, pickle_item(p, arguments, 3), strides, LMC_MAX_RANK) != rank ||
-        !pickle_count(p, pickle_item(p, arguments, 1), &view.offset) ||
-        !measure_view(&view, shape, strides, rank, size))
+        !pickle_count(p, pickle_item(p, arguments, 1), &view.offset))
+        return views_bad(w->views, "a tensor does not lie within its storage");
+    view.logical = w->views->shapes_size;
+    view.rank = (unsigned)rank;
+    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
+        result = add_extent(w->views, shape[i]);
+    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
+        result = add_extent(w->views, strides[i]);
+    if (!measure_view(&view, shape, strides, rank, size))
         return views_bad(w->views, "a tensor does not lie within its storage");
     view.shape = w->views->shapes_size;
-    view.rank = (unsigned)rank;
     for (int i = 0; i < rank && result == CONTAINER_OK; i++)
         result = add_extent(w->views, shape[i]);
     return result == CONTAINER_OK ? add_view(w, &view) : result;
@@ -301,21 +322,24 @@ static uint32_t find_rebuild(const struct pickle *p, uint32_t node)
     return 0;
 }
 
-/* Looks at an object once, however often it occurs: its path is the first that leads to it. */
+/* Looks at an object once, however often it occurs: its path is the first that leads to it. A
+ * tensor has each name under which it stands in what is looked at. */
 static enum container_result visit(struct walk *w, uint32_t node)
 {
     struct pickle_node *n;
-    uint32_t arguments;
-    for (;;) {
+    uint32_t arguments, inner;
+    for (unsigned i = 0; i < MAX_WRAPPERS; i++) {
         n = &w->p->nodes[node];
-        if (n->mark || n->type == PICKLE_OTHER) return CONTAINER_OK;
-        n->mark = 1;
         if (n->type != PICKLE_CALL) break;
         arguments = find_rebuild(w->p, node);
         if (arguments) return add_tensor(w, arguments);
-        if (!unwrap(w->p, node)) break;
-        node = unwrap(w->p, node);
+        inner = unwrap(w->p, node);
+        if (!inner) break;
+        node = inner;
     }
+    n = &w->p->nodes[node];
+    if (n->mark || n->type == PICKLE_OTHER) return CONTAINER_OK;
+    n->mark = 1;
     if (n->type == PICKLE_PERSISTENT) return add_storage(w, node);
     if (n->type != PICKLE_CALL && !n->first) return CONTAINER_OK;
     if (w->depth == MAX_DEPTH) return views_bad(w->views, "its objects are nested too deep");

@@ -21,9 +21,12 @@ struct torch_view {
     uint64_t size;   /* from its first to its last element, bytes */
     int is_dense;    /* then: each byte of them once */
     const char *dtype;
-    unsigned bits; /* of an element; 0: the dtype is not known */
-    size_t name;   /* in names */
-    size_t shape;  /* in shapes: of dense ones, in the order of memory */
+    unsigned bits;  /* of an element; 0: the dtype is not known */
+    size_t name;    /* in names */
+    size_t shape;   /* in shapes: of dense ones, in the order of memory */
+    size_t logical; /* the same as PyTorch has it, then the strides */
+    int is_plain;   /* the order of memory is the logical one, and bytes are what they say */
+    int is_conjugated;
     unsigned rank;
     size_t order; /* of all views, in the object */
 };

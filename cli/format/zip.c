@@ -90,7 +90,8 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
         return zip_bad(z, "its central directory lies outside of it");
     if (e->size > CONTAINER_MAX_HEADER || e->n > e->size / CENTRAL_SIZE)
         return zip_bad(z, "its central directory has an impossible size");
-    z->start = e->at - e->size - e->offset;
+    z->directory = e->at - e->size;
+    z->start = z->directory - e->offset;
     return CONTAINER_OK;
 }
 

@@ -27,8 +27,9 @@ struct zip_member {
 struct zip {
     struct zip_member *members; /* sorted by name; names differ */
     size_t n;
-    uint64_t start; /* of the archive in the view */
-    char *names;    /* storage */
+    uint64_t start;     /* of the archive in the view */
+    uint64_t directory; /* and of its central directory */
+    char *names;        /* storage */
     char error[128];
 };
 

@@ -139,7 +139,8 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
     memset(a, 0, sizeof *a);
     a->o = o;
     a->name = is_dash(path) ? "(standard input)" : path;
-    a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    /* a FIFO is not waited for: it is refused below */
+    a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (a->fd < 0 || fstat(a->fd, &a->st) != 0) return fail_errno(a->name, errno, "cannot open it");
     if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
     if (!S_ISREG(a->st.st_mode))

@@ -175,6 +175,41 @@ static const lmc_file *get_archive_file(void *user, size_t number)
     return lmc_reader_get_file(((struct base *)user)->archive.reader, number);
 }
 
+/* The files of the copy may have other numbers. */
+static enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
+                                    size_t size)
+{
+    const char *path = lmc_reader_get_file(b->archive.reader, number)->path;
+    const struct base *c = b->instead;
+    if (!c || lmc_reader_find_file(c->archive.reader, path, &number) != LMC_OK) return LMC_ERR_READ;
+    return c->source.read(c->source.user, number, offset, dst, size);
+}
+
+/* Each file of one is in the other, too, and what is read of it stands at the same places. */
+static int have_same_files(const struct base *a, const struct base *b)
+{
+    const size_t n = snapshot_info(a->archive.reader).n_files;
+    if (snapshot_info(b->archive.reader).n_files != n) return 0;
+    for (size_t i = 0; i < n; i++) {
+        const lmc_file *f = lmc_reader_get_file(a->archive.reader, i);
+        size_t number;
+        if (lmc_reader_find_file(b->archive.reader, f->path, &number) != LMC_OK ||
+            !have_same_tensors(f, lmc_reader_get_file(b->archive.reader, number)))
+            return 0;
+    }
+    return 1;
+}
+
+int can_stand_in(struct base *c, const struct base *b, const struct common *o)
+{
+    struct stat st;
+    if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||
+        same_file(&st, &b->archive.st) || identify_base_as(c, 0, o) != CODE_OK || !c->is_archive ||
+        memcmp(c->identity, b->identity, LMC_IDENTITY_SIZE) != 0)
+        return 0;
+    return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
+}
+
 static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -185,8 +220,18 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         if (error) b->all->code = fail_replica(error);
         return error ? LMC_ERR_READ : LMC_OK;
     }
+    if (b->is_damaged) return read_instead(b, number, offset, dst, size);
     status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
+    if (status != LMC_ERR_READ || b->archive.error) { /* else its own base has failed */
+        b->is_damaged = 1;
+        b->instead = find_instead(b);
+    }
+    if (b->instead) {
+        say(b->name, "is damaged: %s; its copy %.300s is read instead", lmc_status_text(status),
+            b->instead->name);
+        return read_instead(b, number, offset, dst, size);
+    }
     b->all->code = fail_archive(&b->archive, status);
     return LMC_ERR_READ;
 }
@@ -206,12 +251,16 @@ int open_base(struct base *b, const struct common *o)
         return fail(CODE_BASE, b->name,
                     "is neither a file nor a directory, and a base must be one of them");
     if (S_ISREG(st.st_mode)) {
+        int error;
         fd = open(b->name, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
-        b->is_archive = has_suffix(b->name) || (read_at(fd, 0, bytes, sizeof bytes) == 0 &&
-                                                memcmp(bytes, magic, sizeof magic) == 0);
+        error = read_at(fd, 0, bytes, sizeof bytes); /* below 0: it is shorter */
         close(fd);
+        if (error > 0)
+            return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
+        b->is_archive =
+            has_suffix(b->name) || (error == 0 && memcmp(bytes, magic, sizeof magic) == 0);
     }
     if (b->is_archive || !b->is_target) {
         int code = b->is_archive ? open_archive_file(&b->archive, b->name, o)

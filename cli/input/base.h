@@ -95,9 +95,11 @@ struct base {
     int is_known;     /* to be a snapshot, by a look from outside */
     int is_directory; /* and if snapshots lie in it, a place to look */
     int is_place;
-    int is_used;    /* something is coded against it */
-    int is_visited; /* its own base is being looked for */
-    int is_target;  /* of lmc apply, which knows what to do with a half */
+    int is_used;          /* something is coded against it */
+    int is_visited;       /* its own base is being looked for */
+    int is_target;        /* of lmc apply, which knows what to do with a half */
+    int is_damaged;       /* a snapshot: it cannot be read */
+    struct base *instead; /* of a damaged one: another copy, which is read; NULL: there is none */
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_base source;    /* for the library, when ready */
     struct base *below; /* then: of a delta, its own base */
@@ -144,6 +146,13 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
  * base, if that lies beside it. A delta whose own base is being looked for is no use, but if there
  * is no other, it is returned for prepare_base() to tell that the bases form a loop. */
 struct base *find_base(struct archive *delta, const struct common *o, int *code);
+
+/* Whether c can be read for the damaged snapshot b. */
+int can_stand_in(struct base *c, const struct base *b, const struct common *o);
+
+/* Another copy of a snapshot that is damaged, among the arguments, in the places to look, or beside
+ * it; ready to be read, and of the same files; NULL: there is none. */
+struct base *find_instead(struct base *b);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */
 int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o);

@@ -48,15 +48,37 @@ static int is_wanted(struct base *b, const struct archive *delta, struct base **
     return 0;
 }
 
+static void make_places(struct bases *all)
+{
+    if (all->places) return;
+    all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
+    memset(all->places, 0, sizeof *all->places);
+}
+
+/* The directory of a damaged snapshot becomes a place to look: another copy may need what lies
+ * beside this one. */
+static void look_beside(struct bases *all, const struct base *b)
+{
+    char *beside = directory_of(b->name);
+    make_places(all);
+    if (!all->is_closed) add_places(all->places, beside);
+    free(beside);
+}
+
 /* Snapshots among the arguments: whole ones, or deltas. */
 static struct base *find_given(struct archive *delta, int is_whole, struct base **visited,
-                               const struct common *o, int *code)
+                               const struct common *o, int *damaged)
 {
     size_t n;
     const struct place_entry *e = find_places(o->bases->given, delta->wanted, &n);
-    for (size_t i = 0; i < n && *code == CODE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct base *b = &o->bases->list[e[i].number];
-        if ((e[i].chain_depth == 0) == is_whole && is_wanted(b, delta, visited, o, code)) return b;
+        int result = CODE_OK;
+        if ((e[i].chain_depth == 0) != is_whole || b->is_damaged) continue;
+        if (is_wanted(b, delta, visited, o, &result)) return b;
+        b->is_damaged = result != CODE_OK; /* that was said; another copy may do */
+        if (b->is_damaged) look_beside(o->bases, b);
+        *damaged = worse(*damaged, result);
     }
     return NULL;
 }
@@ -103,17 +125,20 @@ static char *directory_of_delta(const struct archive *delta)
                : NULL;
 }
 
+/* Those of --search, and directories of snapshots among the arguments. */
+static void add_all_places(struct bases *all)
+{
+    for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
+    for (size_t i = 0; i < all->n; i++)
+        if (all->list[i].is_place) add_places(all->places, all->list[i].name);
+}
+
 static void look_at_places(const struct archive *delta, const struct common *o)
 {
     struct bases *all = o->bases;
     char *beside = directory_of_delta(delta);
-    if (!all->places) {
-        all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
-        memset(all->places, 0, sizeof *all->places);
-    }
-    for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
-    for (size_t i = 0; i < all->n; i++)
-        if (all->list[i].is_place) add_places(all->places, all->list[i].name);
+    make_places(all);
+    add_all_places(all);
     if (beside && !all->is_closed) add_places(all->places, beside);
     free(beside);
 }
@@ -141,6 +166,30 @@ static struct base *find_in_places(struct archive *delta, const struct common *o
     return NULL;
 }
 
+struct base *find_instead(struct base *b)
+{
+    const struct common *o = b->archive.o;
+    struct bases *all = b->all;
+    struct places *lists[2];
+    const int code = all->code;
+    struct base *found = NULL;
+    look_at_given(o);
+    look_beside(all, b);
+    add_all_places(all);
+    lists[0] = all->given;
+    lists[1] = all->places;
+    for (size_t k = 0; k < 2 && !found; k++) {
+        size_t n;
+        const struct place_entry *e = find_places(lists[k], b->identity, &n);
+        for (size_t i = 0; i < n && !found; i++) {
+            struct base *c = k ? add_found(all, e[i].path) : &all->list[e[i].number];
+            if (e[i].chain_depth <= b->archive.chain_depth && can_stand_in(c, b, o)) found = c;
+        }
+    }
+    all->code = code; /* of a copy that is no use, too, all was said */
+    return found;
+}
+
 /* What the delta says that its base was called, if that is a file or directory beside it, and no
  * snapshot: those are known. */
 static struct base *find_by_name(struct archive *delta, const struct common *o, int *code)
@@ -150,7 +199,10 @@ static struct base *find_by_name(struct archive *delta, const struct common *o, 
     struct stat st;
     if (beside && (delta->reader || try_archive_index(delta, NULL) == LMC_OK))
         name = copy_metadata(delta, BASE_KEY);
-    if (name && *name && !strchr(name, '/') && !is_dot(name)) path = join_path(beside, name);
+    if (name && *name && !strchr(name, '/') && !is_dot(name))
+        path = join_path(is_dot(beside) ? name : beside, is_dot(beside) ? "" : name);
+    if (path && has_suffix(path) && stat(path, &st) != 0) /* or what was compressed to that */
+        path[strlen(path) - strlen(SUFFIX)] = 0;
     if (path && stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
         !same_file(&st, &delta->st) && !has_suffix(path)) {
         b = add_found(o->bases, path);
@@ -177,14 +229,16 @@ static int has_places_given(const struct common *o)
 static struct base *look_for_base(struct archive *delta, const struct common *o, int *code)
 {
     struct base *visited = NULL, *b;
+    int damaged = CODE_OK;
     look_at_given(o);
-    b = find_given(delta, 1, &visited, o, code);
+    b = find_given(delta, 1, &visited, o, &damaged);
     if (!b && *code == CODE_OK && has_places_given(o)) b = find_in_places(delta, o, code);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 0, &visited, o, code);
-    if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, code);
+    if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, &damaged);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 1, &visited, o, code);
     if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, o, code);
     if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_by_name(delta, o, code);
+    if (!b && *code == CODE_OK) *code = damaged;
     return b || *code != CODE_OK ? b : visited;
 }
 
@@ -194,6 +248,8 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
     *code = CODE_OK;
     b = look_for_base(delta, o, code);
     if (b) b->is_used = 1;
+    if (b && *code == CODE_OK && o->verbosity >= 2 && !o->bases->is_quiet)
+        say(delta->name, "its base is %.300s", b->name);
     for (size_t i = 0; b && i < o->bases->n; i++) /* of a view, the argument */
         if (o->bases->list[i].name == b->name) o->bases->list[i].is_used = 1;
     return *code == CODE_OK ? b : NULL;
@@ -245,18 +301,24 @@ void print_chain(struct archive *delta, const struct common *o)
     putchar('\n');
 }
 
-/* "a.lmc is 0123456789abcdef, ...": at most n of them. */
-static size_t list_places(char *text, size_t size, size_t used, const struct places *p, size_t n)
+/* "a.lmc (0123456789abcdef), ...": at most n of those that are others than what is wanted. What is
+ * that, but was not taken, is a delta that needs it itself, or damaged, which was said. */
+static size_t list_places(char *text, size_t size, size_t used, const struct places *p, size_t n,
+                          const uint8_t *wanted)
 {
     char identity[2 * SHORT_IDENTITY + 1];
-    for (size_t i = 0; i < p->n && i < n && used < size; i++) {
+    size_t n_listed = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        if (memcmp(p->list[i].identity, wanted, LMC_IDENTITY_SIZE) == 0) continue;
+        if (n_listed++ >= n || used >= size) continue;
         format_hex(identity, p->list[i].identity, SHORT_IDENTITY);
-        used += (size_t)snprintf(text + used, size - used, "%s%.200s is %s", i ? ", " : "",
-                                 p->list[i].path, identity);
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%.200s is %s",
+                             n_listed > 1 ? ", " : "; found there: ", p->list[i].path, identity);
     }
-    if (p->n > n && used < size)
+    if (n_listed > n && used < size)
         used += (size_t)snprintf(text + used, size - used, " and %llu more",
-                                 (unsigned long long)(p->n - n));
+                                 (unsigned long long)(n_listed - n));
     return used;
 }
 
@@ -287,15 +349,14 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     for (size_t i = 0; i < o->bases->n && size < sizeof list; i++) {
         const struct base *b = &o->bases->list[i];
         const struct place_entry *e = find_place_numbered(o->bases->given, i);
-        if (b->state < BASE_IDENTIFIED && !e) continue;
-        format_hex(given, e ? e->identity : b->identity, SHORT_IDENTITY);
+        const uint8_t *identity = e ? e->identity : b->identity;
+        if ((b->state < BASE_IDENTIFIED && !e) || memcmp(identity, wanted, LMC_IDENTITY_SIZE) == 0)
+            continue;
+        format_hex(given, identity, SHORT_IDENTITY);
         size += (size_t)snprintf(list + size, sizeof list - size, "%s%.200s is %s",
                                  size ? ", " : "; given: ", b->name, given);
     }
-    if (p && p->n && size < sizeof list) {
-        size += (size_t)snprintf(list + size, sizeof list - size, "; looked at: ");
-        size = list_places(list, sizeof list, size, p, 4);
-    }
+    if (p && size < sizeof list) size = list_places(list, sizeof list, size, p, 4, wanted);
     code =
         fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s", text, made_with ? " (named '" : "",
              made_with ? made_with : "", made_with ? "' when this delta was made)" : "",

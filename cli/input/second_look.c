@@ -126,25 +126,72 @@ void close_second_look(struct second_look *l)
 #define MAX_SEARCH ((uint64_t)256 << 20)
 #define SEARCH_STEP ((size_t)64 << 10)
 
-/* From *at on, the first byte of the file that cannot be read; 0: all of it can. */
-static int find_damage(const struct archive *a, size_t number, uint64_t *at)
+/* Damage that was found: from byte `at` of the file on. */
+struct damage {
+    const lmc_file *file;
+    uint64_t at;
+    uint64_t searched;                 /* bytes, of all files */
+    const lmc_tensor *before, *tensor; /* the last that ends there or before; what it is in; NULL */
+};
+
+/* The end of the tensor that d->at is in, or of the bytes before the next one; sets d->tensor and
+ * d->before. *next: a tensor that does not end before, counted up. */
+static uint64_t find_part(struct damage *d, size_t *next)
 {
-    const uint64_t size = lmc_reader_get_file(a->reader, number)->size, start = *at;
+    const lmc_file *const f = d->file;
+    while (*next < f->n_tensors && f->tensors[*next].offset + f->tensors[*next].size <= d->at)
+        ++*next;
+    d->tensor = NULL;
+    d->before = *next ? &f->tensors[*next - 1] : NULL;
+    if (*next == f->n_tensors) return f->size;
+    if (f->tensors[*next].offset > d->at) return f->tensors[*next].offset;
+    d->tensor = &f->tensors[*next];
+    return d->tensor->offset + d->tensor->size;
+}
+
+/* From d->at on, the first bytes of the file that cannot be read; 0: all can. No read goes across
+ * the border of a tensor, so what cannot be read tells which it is in. */
+static int find_damage(struct damage *d, const struct archive *a, size_t number)
+{
     unsigned char *buffer = (unsigned char *)resize(NULL, SEARCH_STEP, 1);
     int is_found = 0;
-    for (; *at < size && *at - start < MAX_SEARCH && !is_found; *at += is_found ? 0 : SEARCH_STEP) {
-        const size_t part = (size_t)(size - *at < SEARCH_STEP ? size - *at : SEARCH_STEP);
-        is_found = lmc_reader_read_file(a->reader, number, *at, buffer, part) != LMC_OK;
+    size_t next = 0;
+    while (d->at < d->file->size && d->searched < MAX_SEARCH && !is_found) {
+        const uint64_t left = find_part(d, &next) - d->at;
+        const size_t part = left < SEARCH_STEP ? (size_t)left : SEARCH_STEP;
+        is_found = lmc_reader_read_file(a->reader, number, d->at, buffer, part) != LMC_OK;
+        if (!is_found) d->at += part;
+        d->searched += part;
     }
     free(buffer);
     return is_found;
 }
 
+static void describe_damage(const struct damage *d, char *text, size_t size)
+{
+    const lmc_file *const f = d->file;
+    const char *const name = *f->path ? f->path : "the file", *const quote = *f->path ? "'" : "";
+    const unsigned long long at = (unsigned long long)d->at;
+    if (d->tensor)
+        snprintf(text, size, " (in %s%.200s%s, in the tensor '%.200s', from byte %llu on)", quote,
+                 name, quote, d->tensor->name, at);
+    else if (f->n_tensors && !d->before)
+        snprintf(text, size, " (in %s%.200s%s, before its first tensor, from byte %llu on)", quote,
+                 name, quote, at);
+    else if (f->n_tensors)
+        snprintf(text, size, " (in %s%.200s%s, behind the tensor '%.200s', from byte %llu on)",
+                 quote, name, quote, d->before->name, at);
+    else snprintf(text, size, " (in %s%.200s%s, from byte %llu on)", quote, name, quote, at);
+}
+
 /* Which file and tensor the damage is in, by the index, if that can be read. What was restored
- * ends before the blocks that were decoded together, so these are read again one by one. */
+ * ends before the blocks that were decoded together, so these are read again one by one; they may
+ * be of files that come later. */
 static void describe_place(const struct second_look *l, char *text, size_t size)
 {
     struct archive a;
+    struct damage d;
+    int is_begun = 0, is_found = 0;
     *text = 0;
     if (!l->path || !S_ISREG(l->source->st.st_mode)) return;
     if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
@@ -153,17 +200,15 @@ static void describe_place(const struct second_look *l, char *text, size_t size)
         if (*l->path) snprintf(text, size, " (in '%.300s')", l->path);
         return;
     }
-    for (size_t i = 0; i < snapshot_info(a.reader).n_files; i++) {
-        const lmc_file *f = lmc_reader_get_file(a.reader, i);
-        const lmc_tensor *t = NULL;
-        uint64_t at = l->at;
-        if (strcmp(f->path, l->path) != 0 || !find_damage(&a, i, &at)) continue;
-        for (size_t k = 0; k < f->n_tensors && !t; k++)
-            if (f->tensors[k].offset + f->tensors[k].size > at) t = &f->tensors[k];
-        snprintf(text, size, " (%s%.200s%s%s%.200s%s from byte %llu on)", *f->path ? "in '" : "in ",
-                 *f->path ? f->path : "the file", *f->path ? "'" : "", t ? ", in the tensor '" : "",
-                 t ? t->name : "", t ? "'," : "", (unsigned long long)at);
+    memset(&d, 0, sizeof d);
+    for (size_t i = 0; i < snapshot_info(a.reader).n_files && !is_found; i++) {
+        d.file = lmc_reader_get_file(a.reader, i);
+        d.at = is_begun ? 0 : l->at;
+        if (!is_begun && strcmp(d.file->path, l->path) != 0) continue;
+        is_begun = 1;
+        is_found = find_damage(&d, &a, i);
     }
+    if (is_found) describe_damage(&d, text, size);
     close_archive(&a);
 }
 

@@ -24,6 +24,23 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
+/* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
+static int is_descriptor(const char *path)
+{
+    return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/", 6) == 0;
+}
+
+int check_regular(const char *path, int is_wanted)
+{
+    struct stat st;
+    if (is_wanted || is_dash(path) || is_descriptor(path) || stat(path, &st) != 0 ||
+        S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        return CODE_OK;
+    return fail(CODE_ERROR, path,
+                "is no regular file, and is skipped; to read it all the same use -c, -o or '<'");
+}
+
 int open_source(struct source *s, const char *path)
 {
     memset(s, 0, sizeof *s);
@@ -101,6 +118,9 @@ static int accept_container(struct source *s, enum container_result result,
         s->size = c->end;
         s->promised = c->end != LMC_UNKNOWN_SIZE;
     }
+    if (result == CONTAINER_OTHER && o->verbosity >= 2 &&
+        container_is_legacy_torch(s->head, s->head_size))
+        say(s->name, "is of a PyTorch of before 1.6, which is not read: stored as plain bytes");
     if (result != CONTAINER_OK || s->size == LMC_UNKNOWN_SIZE) container_free(c);
     return CODE_OK;
 }

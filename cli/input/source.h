@@ -40,6 +40,10 @@ struct source {
     int error;      /* errno of read_stream */
 };
 
+/* Refuses what has a name but is neither a file nor a directory, unless is_wanted: a FIFO may
+ * block, a device never end. */
+int check_regular(const char *path, int is_wanted);
+
 /* path "-": standard input. */
 int open_source(struct source *s, const char *path);
 

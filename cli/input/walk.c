@@ -63,13 +63,7 @@ static int open_regular(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 }
 
-int measure_base_use(struct base_use *use, const char *path)
-{
-    const int fd = open_regular(path);
-    const uint64_t index = fd >= 0 ? walk_to_index(fd, use) : 0;
-    if (fd >= 0) close(fd);
-    return index ? 0 : -1;
-}
+int measure_base_use(struct base_use *use, int fd) { return walk_to_index(fd, use) ? 0 : -1; }
 
 uint64_t find_snapshot_end(const char *path)
 {

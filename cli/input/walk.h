@@ -14,10 +14,12 @@
 /* What part of a snapshot is coded against its base, in blocks. */
 struct base_use {
     uint64_t n_blocks, n_predicted;
+    int is_measured; /* for the caller */
 };
 
-/* 0, or -1: the snapshot cannot be read. */
-int measure_base_use(struct base_use *use, const char *path);
+/* Of what is there of an open file that is a snapshot, or the beginning of one. 0, or -1: there is
+ * no index, or not all before it can be read. */
+int measure_base_use(struct base_use *use, int fd);
 
 /* Where the snapshot at the beginning of the file ends, if it has a trailer there; 0: it has
  * not. */

@@ -130,7 +130,8 @@ int make_links(const char *root, const struct links *l, const char *name)
 }
 
 /* Removes what is a link and should not be there, or leads elsewhere. */
-static int remove_old_link(int root, const struct entry *e, const struct links *l)
+static int remove_old_link(int root, const struct entry *e, const struct links *l,
+                           size_t *n_changed)
 {
     const struct link *wanted = find_link_record(l, e->path);
     char *path;
@@ -138,6 +139,7 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
     int fd, error = 0;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
+    *n_changed += !wanted; /* else it is made anew */
     path = copy_string(e->path, strlen(e->path));
     fd = open_parent(root, path, 0, &last);
     if (fd < 0 || unlinkat(fd, last, 0) != 0) error = errno;
@@ -146,7 +148,8 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }
 
-int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name)
+int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
+                 size_t *n_changed)
 {
     struct listing old;
     size_t number;
@@ -156,12 +159,14 @@ int update_links(const char *root, const struct links *l, lmc_reader *reader, co
     for (size_t i = 0; i < old.n && code == CODE_OK; i++)
         if (old.entries[i].link &&
             lmc_reader_find_file(reader, old.entries[i].path, &number) != LMC_OK)
-            code = remove_old_link(fd, &old.entries[i], l);
+            code = remove_old_link(fd, &old.entries[i], l, n_changed);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         char *full = join_path(root, l->list[i].path);
         struct stat st;
-        if (l->list[i].type == LINK_SYMBOLIC && lstat(full, &st) != 0)
+        if (l->list[i].type == LINK_SYMBOLIC && lstat(full, &st) != 0) {
             code = make_symbolic_link(fd, &l->list[i], name);
+            ++*n_changed;
+        }
         free(full);
     }
     free_listing(&old);

@@ -21,7 +21,8 @@ int make_links(const char *root, const struct links *l, const char *name);
 
 /* Makes symbolic links of a directory what the snapshot says: those that it lacks are removed,
  * others made or replaced. What is no link is left alone, and so are links that stand for files of
- * the snapshot. */
-int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name);
+ * the snapshot. *n_changed: counts up. */
+int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
+                 size_t *n_changed);
 
 #endif

@@ -298,14 +298,14 @@ void discard_restore(struct restore *r)
 
 int open_snapshot_source(struct source *s, const char *path, const struct common *o)
 {
-    int code;
-    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force) {
-        memset(s, 0, sizeof *s);
-        s->fd = -1;
+    int code = CODE_OK;
+    memset(s, 0, sizeof *s);
+    s->fd = -1;
+    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force)
         return fail(CODE_ERROR, NULL,
                     "standard input is a terminal; name a file, or see 'lmc help'");
-    }
-    code = open_source(s, path);
+    code = check_regular(path, o->to_stdout || o->output);
+    if (code == CODE_OK) code = open_source(s, path);
     if (code == CODE_OK && S_ISDIR(s->st.st_mode))
         code = fail(CODE_ERROR, path,
                     "is a directory; name a file, or use -r for all " SUFFIX " files below it");

@@ -10,10 +10,12 @@
 #include "../choose/parts.h"
 #include "../choose/policy.h"
 #include "../choose/record.h"
+#include "../choose/shifts.h"
 #include "../choose/small_files.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
@@ -42,10 +44,28 @@ static int has_hashes(const struct archive *a)
                                              hash) != LMC_ERR_NOT_FOUND;
 }
 
+/* Of an output that is held it is looked whether the base is of use when it has so many bytes, and
+ * twice as many, and so on. */
+#define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
+
+static int uses_base(const struct output *out)
+{
+    struct base_use use;
+    (void)measure_base_use(&use, out->held);
+    return use.n_predicted != 0;
+}
+
 /* As lmc_sink asks; user: an output. Its outlet says why it has failed. */
 static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 {
-    return write_output(user, data, size) ? LMC_ERR_WRITE : LMC_OK;
+    struct output *out = (struct output *)user;
+    const uint64_t before = out->outlet.size;
+    if (write_output(out, data, size)) return LMC_ERR_WRITE;
+    if (out->held < 0 || out->outlet.size < FIRST_LOOK_SIZE ||
+        (before ^ out->outlet.size) <= before || /* no higher bit is set than was */
+        !uses_base(out))
+        return LMC_OK;
+    return release_output(out) == 0 ? LMC_OK : LMC_ERR_WRITE;
 }
 
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
@@ -55,6 +75,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     lmc_sink sink;
     enum lmc_status status;
     char *name = base ? name_base(base) : NULL;
+    int code = CODE_OK;
     memset(&options, 0, sizeof options);
     options.parallel = &o->parallel;
     options.level =
@@ -62,15 +83,20 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.log2_block = m->coding->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     if (base) {
-        const size_t n = find_parts(m, &base->source);
+        const size_t n = find_parts(m, &base->source) + find_shifts(m, &base->source, &code);
         if (n && o->verbosity >= 2)
-            say(output_name(out), "%llu tensors are coded against other parts of those of the base",
+            say(output_name(out),
+                "%llu tensors or files are coded against other parts of those of the base",
                 (unsigned long long)n);
+    }
+    if (code != CODE_OK) {
+        free(name);
+        return code;
     }
     options.read_back = m->twins || m->has_pairs || m->has_gaps ? read_member : NULL;
     options.user = m;
     options.may_quantize = may_quantise(m);
-    options.group_files = !base && has_small_files(m); /* deltas can be applied in place */
+    options.group_files = choose_grouping(m, options.base);
     options.content_hashes = o->hashes || has_hashes(m->archive);
     sink.write = write_snapshot;
     sink.user = out;
@@ -99,10 +125,10 @@ static int check_identity(const struct archive *a, const lmc_writer *writer)
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }
 
-int complete_snapshot(int code, lmc_writer *writer, struct output *out,
-                      const struct attributes *attributes, const struct members *m,
-                      const struct common *o)
+int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
+                    struct base_use *use, const struct common *o)
 {
+    memset(use, 0, sizeof *use);
     if (code == CODE_OK) code = check_bases(o);
     if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
@@ -112,9 +138,8 @@ int complete_snapshot(int code, lmc_writer *writer, struct output *out,
         else if (m->archive) code = check_identity(m->archive, writer);
     }
     lmc_writer_free(writer);
-    if (code != CODE_OK) {
-        discard_output(out);
-        return code;
-    }
-    return commit_output(out, attributes);
+    if (code != CODE_OK) discard_output(out);
+    else if (out->held >= 0 || out->temporary)
+        use->is_measured = measure_base_use(use, out->held >= 0 ? out->held : out->fd) == 0;
+    return code;
 }

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *   open_output -> open_snapshot -> lmc_writer_begin_file, ..._write, ..._end_file -> more files
- *               -> complete_snapshot
+ *               -> finish_snapshot -> commit_output
  */
 #ifndef LMC_CLI_WRITER_H
 #define LMC_CLI_WRITER_H
@@ -10,6 +10,7 @@
 #include "../sys/platform.h"
 
 #include "../../lmc.h"
+#include "../input/walk.h"
 
 struct attributes;
 struct base;
@@ -24,10 +25,9 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base, const struct common *o);
 
-/* Ends the snapshot and gives the output its name. The output is open on entry and closed on
- * return. */
-int complete_snapshot(int code, lmc_writer *writer, struct output *out,
-                      const struct attributes *attributes, const struct members *m,
-                      const struct common *o);
+/* Ends the snapshot, or, if code or what comes of it is an error, discards the output. Otherwise
+ * that is still to be committed. *use: what the base was good for, if that is measured. */
+int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
+                    struct base_use *use, const struct common *o);
 
 #endif

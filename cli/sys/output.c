@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
     int code = CODE_OK;
     memset(out, 0, sizeof *out);
     out->fd = STDOUT_FILENO;
+    out->held = -1;
     out->force = force;
     if (!path) {
         if (isatty(STDOUT_FILENO) && !force)
@@ -106,9 +108,47 @@ int write_output(void *user, const void *data, size_t size)
     return outlet_write(&((struct output *)user)->outlet, data, size);
 }
 
+int hold_output(struct output *out)
+{
+    const int code = open_scratch(out->temporary ? out->path : P_tmpdir "/lmc", &out->held);
+    if (code == CODE_OK) out->outlet.fd = out->held;
+    return code;
+}
+
+int take_held(struct output *out)
+{
+    const int fd = out->held;
+    memset(&out->outlet, 0, sizeof out->outlet);
+    out->outlet.fd = out->fd;
+    out->held = -1;
+    return fd;
+}
+
+int release_output(struct output *out)
+{
+    unsigned char *buffer;
+    const uint64_t size = out->outlet.size;
+    int fd, error = out->outlet.error;
+    if (out->held < 0 || error) return error;
+    fd = take_held(out);
+    buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    for (uint64_t at = 0; at < size && !error;) {
+        const size_t part = size - at < BUFFER_SIZE ? (size_t)(size - at) : BUFFER_SIZE;
+        error = read_at(fd, at, buffer, part);
+        if (error < 0) error = EIO;
+        if (!error) error = outlet_write(&out->outlet, buffer, part);
+        at += part;
+    }
+    out->outlet.error = error;
+    free(buffer);
+    close(fd);
+    return error;
+}
+
 void discard_output(struct output *out)
 {
     if (!out->open) return;
+    if (out->held >= 0) close(out->held);
     if (out->path) close(out->fd);
     if (out->temporary) remove_temporary();
     free(out->path);
@@ -133,7 +173,8 @@ static int publish_output(struct output *out)
 
 int commit_output(struct output *out, const struct attributes *attributes)
 {
-    int error = outlet_finish(&out->outlet), code;
+    int error = release_output(out), code;
+    if (!error) error = outlet_finish(&out->outlet);
     if (!error && out->temporary) {
         error = set_attributes(out->fd, attributes);
         if (!error && fsync(out->fd) != 0) error = errno;

@@ -27,6 +27,7 @@ struct output {
     char *path;            /* NULL: standard output */
     const char *temporary; /* registered; NULL: written in place, as devices are */
     int fd;
+    int held; /* a scratch file that takes what is written, until release_output(); -1: none */
     int force;
     int open;
     struct outlet outlet;
@@ -41,6 +42,16 @@ int check_output(const char *path, const struct stat *input, int force);
 /* Opens the output at path; NULL: standard output. input: of the file that is read, which it must
  * not be, or NULL. After an error, which is reported, there is nothing to close. */
 int open_output(struct output *out, const char *path, const struct stat *input, int force);
+
+/* From now on what is written waits in a scratch file: whether the output is to be that is not
+ * known yet. */
+int hold_output(struct output *out);
+
+/* Writes what waits, and does not hold any more. 0 or errno, which is that of the outlet, too. */
+int release_output(struct output *out);
+
+/* Takes the scratch file, which is to be closed; the output begins anew. */
+int take_held(struct output *out);
 
 /* Reports that writing has failed with that errno. */
 int fail_output(const struct output *out, int error);

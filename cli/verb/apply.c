@@ -178,7 +178,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     int code;
     if (!a->is_tree) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    code = update_links(a->path, &links, archive->reader, archive->name);
+    code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
     free_links(&links);
     return code;
 }
@@ -339,7 +339,11 @@ static int find_interrupted(struct apply *a, size_t *number)
 static void say_done(const struct apply *a, size_t n)
 {
     for (size_t i = 0; i < n && a->o->verbosity > 0; i++)
-        if (i + 1 == n) say(a->name, "holds what %s restores already", a->deltas[i].name);
+        if (i + 1 == n && a->n_links)
+            say(a->name, "holds the files that %s restores already; %llu link%s changed",
+                a->deltas[i].name, (unsigned long long)a->n_links,
+                a->n_links == 1 ? " was" : "s were");
+        else if (i + 1 == n) say(a->name, "holds what %s restores already", a->deltas[i].name);
         else say(a->name, "is past %s already", a->deltas[i].name);
 }
 

@@ -35,6 +35,7 @@ struct apply {
     int is_tree, lock;
     struct delta *deltas;
     size_t n_deltas;
+    size_t n_links; /* that were changed, where the files were those of the delta already */
     /* the target as a base of files */
     struct common base_options;
     struct bases bases;

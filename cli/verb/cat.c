@@ -14,6 +14,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/inside.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -21,6 +22,7 @@
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "cat_slice.h"
+#include "cat_view.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
 #define WINDOW_GAP ((uint64_t)256 << 10)
@@ -39,6 +41,11 @@ struct extract {
     uint64_t left;                 /* pieces */
     enum lmc_dtype widened;        /* what is widened to F32; LMC_AUTO: nothing is */
     unsigned char *wide;           /* room for that, of a window */
+    /* What it is a view of (NULL: it is none); described is the tensor then */
+    const struct container_view *view;
+    lmc_tensor described;
+    struct container inside;
+    struct output *out; /* of copy_view() */
 };
 
 static uint64_t place_of_piece(const struct extract *e)
@@ -148,14 +155,24 @@ static int copy_window(struct extract *e, unsigned char *window, struct output *
     return CODE_OK;
 }
 
+/* As copy_view() asks; user: the extract. */
+static int write_view_elements(void *user, const void *data, size_t size)
+{
+    struct extract *e = (struct extract *)user;
+    return write_elements(e, e->out, data, size);
+}
+
 static int copy_pieces(struct extract *e, struct output *out)
 {
     unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
     int code = CODE_OK;
     if (e->widened != LMC_AUTO) e->wide = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 4);
-    while (e->left && code == CODE_OK)
-        code =
-            e->piece > WINDOW_SIZE ? copy_large_piece(e, window, out) : copy_window(e, window, out);
+    e->out = out;
+    if (e->view) code = copy_view(e->archive, e->file, e->view, &e->slice, write_view_elements, e);
+    else
+        while (e->left && code == CODE_OK)
+            code = e->piece > WINDOW_SIZE ? copy_large_piece(e, window, out)
+                                          : copy_window(e, window, out);
     free(e->wide);
     e->wide = NULL;
     free(window);
@@ -202,18 +219,44 @@ static int fail_lookup(const struct archive *a, enum lmc_status status, const ch
     return fail_archive(a, status);
 }
 
+/* The tensor of that name, as PyTorch has it, if the file that has it is one of PyTorch. */
+static enum lmc_status find_named(struct extract *e, const char *name, const char *file)
+{
+    lmc_reader *const reader = e->archive->reader;
+    enum lmc_status status = lmc_reader_find_tensor(reader, file, name, &e->file, &e->tensor);
+    const size_t first = status == LMC_OK ? e->file : 0,
+                 end = status == LMC_OK ? first + 1 : snapshot_info(reader).n_files;
+    struct container c;
+    if (status != LMC_OK && status != LMC_ERR_NOT_FOUND) return status;
+    for (size_t i = first; i < end; i++) {
+        const struct container_view *view;
+        if (file && strcmp(lmc_reader_get_file(reader, i)->path, file) != 0) continue;
+        if (!look_inside(&c, e->archive, i)) continue;
+        view = find_container_view(&c, name);
+        if (view && e->view) status = LMC_ERR_AMBIGUOUS;
+        if (view && !e->view) {
+            e->inside = c;
+            e->view = view;
+            e->file = i;
+            describe_view(&e->described, view);
+            e->tensor = &e->described;
+            status = LMC_OK;
+        } else container_free(&c);
+    }
+    return status;
+}
+
 /* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
 static int find_tensor(struct extract *e, const char *text, const char *file, int *has_slice)
 {
-    enum lmc_status status =
-        lmc_reader_find_tensor(e->archive->reader, file, text, &e->file, &e->tensor);
+    enum lmc_status status = find_named(e, text, file);
     const char *bracket = strrchr(text, '[');
     size_t size = strlen(text);
     int code;
     *has_slice = 0;
     if (status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']') {
         char *name = copy_string(text, (size_t)(bracket - text));
-        status = lmc_reader_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
+        status = find_named(e, name, file);
         code = status == LMC_OK ? parse_slice(&e->slice, bracket + 1, e->tensor)
                                 : fail_lookup(e->archive, status, name, file);
         free(name);
@@ -238,6 +281,7 @@ static int find_only_tensor(struct extract *e)
         }
     }
     if (!e->tensor) return fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
+    if (find_named(e, e->tensor->name, NULL) != LMC_OK) return CODE_ERROR; /* it was just there */
     return parse_slice(&e->slice, "]", e->tensor);
 }
 
@@ -246,6 +290,15 @@ static int plan_cat(struct extract *e, int has_slice)
     const lmc_tensor *t = e->tensor;
     enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
+    if (e->view && e->view->is_conjugated)
+        return fail(CODE_ERROR, t->name,
+                    "is conjugated or negated by a flag, which PyTorch applies when it is read; "
+                    "restore the file with -d, and read it with PyTorch");
+    if (e->view) {
+        e->piece = t->size;
+        e->left = 1;
+        return CODE_OK;
+    }
     if (has_slice && dtype == LMC_AUTO)
         return fail(CODE_ERROR, t->name,
                     "has the dtype %s, of which the size of an element is not known; only all of "
@@ -326,8 +379,43 @@ static int copy_whole_file(struct extract *e, struct output *out)
 /* A tensor that was chosen. */
 struct chosen {
     size_t file;
-    const lmc_tensor *tensor;
+    const lmc_tensor *tensor;          /* NULL: described */
+    const struct container_view *view; /* NULL: it is none */
+    lmc_tensor described;
 };
+
+/* All that were chosen. */
+struct choice_of_tensors {
+    struct chosen *list;
+    size_t n, room;
+    struct container *inside; /* of each file of the snapshot */
+};
+
+static void free_choice(struct choice_of_tensors *c, const struct archive *a)
+{
+    for (size_t i = 0; c->inside && i < snapshot_info(a->reader).n_files; i++)
+        container_free(&c->inside[i]);
+    free(c->inside);
+    free(c->list);
+}
+
+static struct chosen *add_chosen(struct choice_of_tensors *c, size_t file)
+{
+    struct chosen *added;
+    if (c->n == c->room) {
+        c->room = c->room * 2 + 64;
+        c->list = (struct chosen *)resize(c->list, c->room, sizeof *c->list);
+    }
+    added = &c->list[c->n++];
+    memset(added, 0, sizeof *added);
+    added->file = file;
+    return added;
+}
+
+static const lmc_tensor *tensor_of_chosen(const struct chosen *c)
+{
+    return c->view ? &c->described : c->tensor;
+}
 
 static int is_chosen(char *const *names, size_t n, const char *name, unsigned char *is_used)
 {
@@ -337,33 +425,49 @@ static int is_chosen(char *const *names, size_t n, const char *name, unsigned ch
     return result;
 }
 
-/* All tensors that a pattern matches; the list is to be freed. */
+/* Bytes of a container that are listed as tensors, and are none: "@data.pkl". */
+static int is_no_tensor(const lmc_tensor *t)
+{
+    return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
+}
+
+/* All tensors of a file that a pattern matches, as PyTorch has them. */
+static void choose_of_file(const struct extract *e, char *const *names, size_t n, size_t file,
+                           unsigned char *is_used, struct choice_of_tensors *c)
+{
+    const lmc_file *f = lmc_reader_get_file(e->archive->reader, file);
+    struct container *const inside = &c->inside[file];
+    (void)look_inside(inside, e->archive, file);
+    for (size_t k = 0; k < f->n_tensors; k++)
+        if (!is_no_tensor(&f->tensors[k]) && !find_container_view(inside, f->tensors[k].name) &&
+            is_chosen(names, n, f->tensors[k].name, is_used))
+            add_chosen(c, file)->tensor = &f->tensors[k];
+    for (size_t k = 0; k < inside->n_views; k++)
+        if (is_chosen(names, n, inside->views[k].name, is_used)) {
+            struct chosen *const added = add_chosen(c, file);
+            added->view = &inside->views[k];
+            describe_view(&added->described, added->view);
+        }
+}
+
+/* All tensors that a pattern matches; to be freed in any case. */
 static int choose_tensors(const struct extract *e, char *const *names, size_t n, const char *file,
-                          struct chosen **list, size_t *n_chosen)
+                          struct choice_of_tensors *c)
 {
     const lmc_reader *reader = e->archive->reader;
+    const size_t n_files = snapshot_info(reader).n_files;
     unsigned char *is_used = (unsigned char *)resize(NULL, n + 1, 1);
-    size_t room = 0;
     int code = CODE_OK;
     memset(is_used, 0, n + 1);
-    *list = NULL;
-    *n_chosen = 0;
-    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) {
-        const lmc_file *f = lmc_reader_get_file(reader, i);
-        if (file && strcmp(f->path, file) != 0) continue;
-        for (size_t k = 0; k < f->n_tensors; k++) {
-            if (!is_chosen(names, n, f->tensors[k].name, is_used)) continue;
-            if (*n_chosen == room) {
-                room = room * 2 + 64;
-                *list = (struct chosen *)resize(*list, room, sizeof **list);
-            }
-            (*list)[*n_chosen].file = i;
-            (*list)[(*n_chosen)++].tensor = &f->tensors[k];
-        }
-    }
+    memset(c, 0, sizeof *c);
+    c->inside = (struct container *)resize(NULL, n_files, sizeof *c->inside);
+    memset(c->inside, 0, n_files * sizeof *c->inside);
+    for (size_t i = 0; i < n_files; i++)
+        if (!file || strcmp(lmc_reader_get_file(reader, i)->path, file) == 0)
+            choose_of_file(e, names, n, i, is_used, c);
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!is_used[i]) code = fail_lookup(e->archive, LMC_ERR_NOT_FOUND, names[i], file);
-    if (code == CODE_OK && *n_chosen == 0)
+    if (code == CODE_OK && c->n == 0)
         code = fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
     free(is_used);
     return code;
@@ -381,13 +485,18 @@ static int make_safetensors_header(struct extract *e, const struct chosen *list,
     set_json(metadata, "format", json_string("pt"));
     set_json(object, "__metadata__", metadata);
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        const lmc_tensor *t = e->tensor = list[i].tensor;
+        const lmc_tensor *t = e->tensor = tensor_of_chosen(&list[i]);
         json_t *entry, *shape, *offsets, *name = json_string(t->name);
         uint64_t end = t->size;
         if (!name) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
         else if (json_object_get(object, t->name))
             code = fail_lookup(e->archive, LMC_ERR_AMBIGUOUS, t->name, NULL);
         json_decref(name);
+        if (code == CODE_OK && lmc_dtype_find(t->dtype) == LMC_AUTO)
+            code = fail(CODE_ERROR, t->name,
+                        "has the dtype %s, which safetensors has not; name the tensors that you "
+                        "want, without it",
+                        t->dtype);
         if (code == CODE_OK && options->f32 && widen_width(lmc_dtype_find(t->dtype)))
             code = plan_widening(e, options);
         else e->widened = LMC_AUTO;
@@ -419,27 +528,30 @@ static int make_safetensors_header(struct extract *e, const struct chosen *list,
 static int cat_safetensors(struct extract *e, struct output *out, char *const *names, size_t n,
                            const struct cat_options *options)
 {
-    struct chosen *list;
-    size_t n_chosen, size = 0;
+    struct choice_of_tensors c;
+    size_t size = 0;
     char *header = NULL;
     uint64_t total = 0;
-    int code = choose_tensors(e, names, n, options->file, &list, &n_chosen);
-    if (code == CODE_OK) code = make_safetensors_header(e, list, n_chosen, options, &header, &size);
+    int code = choose_tensors(e, names, n, options->file, &c);
+    if (code == CODE_OK) code = make_safetensors_header(e, c.list, c.n, options, &header, &size);
     if (code == CODE_OK) code = open_cat_output(e, out, options);
-    for (size_t i = 0; i < n_chosen; i++) total += list[i].tensor->size;
+    for (size_t i = 0; i < c.n; i++) total += tensor_of_chosen(&c.list[i])->size;
     progress_start(e->archive->name, total);
     if (code == CODE_OK) code = write_part(out, header, size);
-    for (size_t i = 0; i < n_chosen && code == CODE_OK; i++) {
-        e->file = list[i].file;
-        e->tensor = list[i].tensor;
+    for (size_t i = 0; i < c.n && code == CODE_OK; i++) {
+        e->file = c.list[i].file;
+        e->tensor = tensor_of_chosen(&c.list[i]);
+        e->view = c.list[i].view;
         e->widened = LMC_AUTO;
         if (options->f32 && widen_width(lmc_dtype_find(e->tensor->dtype)))
             code = plan_widening(e, options);
+        if (code == CODE_OK) code = parse_slice(&e->slice, "]", e->tensor);
         if (code == CODE_OK) code = plan_cat(e, 0);
         if (code == CODE_OK) code = copy_pieces(e, out);
     }
+    e->view = NULL;
     free(header);
-    free(list);
+    free_choice(&c, e->archive);
     return code;
 }
 
@@ -500,6 +612,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
             (unsigned long long)out.outlet.size, (unsigned long long)a.n_reads,
             (unsigned long long)a.n_bytes, (now() - start) * 1e3);
     }
+    container_free(&e.inside);
     close_archive(&a);
     return code;
 }

@@ -13,14 +13,15 @@
 #include "../choose/record.h"
 #include "../choose/small_files.h"
 #include "../choose/twins.h"
+#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/walk.h"
 #include "../input/compare.h"
 #include "../input/opened.h"
 #include "../input/common.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
 #include "../input/source_links.h"
+#include "../job/recoding.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -89,6 +90,8 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     }
     file.tensors = member->tensors;
     file.n_tensors = member->n_tensors;
+    file.base_parts = member->parts;
+    file.n_base_parts = member->n_parts;
     status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
@@ -129,31 +132,65 @@ static int remove_directory_source(const char *root, const char *snapshot, const
     return code == CODE_OK ? remove_listing(l, root) : code;
 }
 
-/* Says what the base was good for, when the snapshot is written; *is_useless: for nothing. */
-static void look_at_base_use(int *is_useless, const char *snapshot, const char *source,
-                             const struct compress_options *o)
-{
+/* What is known when a snapshot is written. */
+struct written {
     struct base_use use;
-    const struct bases *bases = o->common.bases;
-    *is_useless = 0;
-    say_unused_bases(1, &o->common);
-    if (!bases->n || !snapshot || measure_base_use(&use, snapshot) != 0) return;
-    if (o->common.verbosity >= 2)
-        say(source, "%llu of %llu blocks are coded against %.300s",
-            (unsigned long long)use.n_predicted, (unsigned long long)use.n_blocks,
-            bases->list[0].name);
-    *is_useless = use.n_predicted == 0;
+    int is_useless; /* the base: nothing was coded against it, and the output was discarded */
+    uint64_t from, to;
+    double start;
+};
+
+static int is_useless(const struct base_use *use, const struct compress_options *o)
+{
+    return o->common.bases->n && use->is_measured && use->n_predicted == 0;
 }
 
-/* A copy of the options for writing once more what needs a base without use: without it, over what
- * is there. */
+/* The sizes, and what the base was good for. */
+static void say_written(const struct written *w, const char *name, const struct compress_options *o)
+{
+    const struct bases *bases = o->common.bases;
+    say_unused_bases(1, &o->common);
+    if (w->is_useless) return; /* it is written once more */
+    if (bases->n && w->use.is_measured && w->use.n_predicted && o->common.verbosity >= 2)
+        say(name, "%llu of %llu blocks are coded against %.300s",
+            (unsigned long long)w->use.n_predicted, (unsigned long long)w->use.n_blocks,
+            bases->list[0].name);
+    say_sizes(&o->common, name, w->from, w->to, w->from, w->start);
+}
+
+/* Whether the output is to wait until it is known that the base is of use: a file that is not can
+ * be discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
+static int must_hold(const struct output *out, int can_read_twice, const struct base *base)
+{
+    return base && (!out->temporary || !can_read_twice);
+}
+
+/* What came from a pipe cannot be compressed once more; but the snapshot can be coded again. */
+static int recode_held(struct output *out, const struct attributes *attributes, const char *name,
+                       const lmc_base *base, const struct compress_options *o)
+{
+    struct archive a;
+    int code;
+    memset(&a, 0, sizeof a);
+    a.o = &o->common;
+    a.name = name;
+    a.fd = take_held(out);
+    code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
+                                   : fail_errno(name, errno, "cannot access its scratch file");
+    if (code == CODE_OK)
+        code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common);
+    else discard_output(out);
+    close_archive(&a);
+    return code;
+}
+
+/* A copy of the options for writing once more what needs a base without use: without it. */
 static struct compress_options without_bases(const struct compress_options *o, struct bases *none)
 {
     struct compress_options again = *o;
     memset(none, 0, sizeof *none);
     none->is_closed = 1;
     again.common.bases = none;
-    again.common.force = 1;
     again.remove_source = 0;
     return again;
 }
@@ -168,12 +205,12 @@ static int conclude_useless_base(int code, const char *snapshot, const char *sou
         return fail(CODE_ERROR, source,
                     "is not removed: nothing of it was found in the base %.300s; %.300s is written "
                     "without it; leave out --base",
-                    name, snapshot);
+                    name, snapshot ? snapshot : STANDARD_OUTPUT);
     if (o->common.verbosity > 0 && !o->common.bases->is_quiet)
         say(source,
             "nothing of it was found in the base %.300s (no tensor or file of that name and size, "
             "or none that is like it): %.300s is written without it, and does not need it",
-            name, snapshot);
+            name, snapshot ? snapshot : STANDARD_OUTPUT);
     return CODE_OK;
 }
 
@@ -209,15 +246,16 @@ static int look_at_members(struct members *m, int can_refer, int can_read_twice,
 }
 
 static int compress_source(struct source *s, const char *path, const char *snapshot,
-                           const struct compress_options *o)
+                           struct written *w, const struct compress_options *o)
 {
+    const int can_read_twice = !is_dash(path) && S_ISREG(s->st.st_mode);
     struct output out;
     struct attributes attributes;
     struct members m;
     lmc_writer *writer = NULL;
     const struct base *base;
-    double start = now();
     int code = choose_base(&base, &o->common);
+    w->start = now();
     if (code != CODE_OK) return code;
     memset(&attributes, 0, sizeof attributes);
     if (S_ISREG(s->st.st_mode)) attributes = attributes_of_stat(&s->st);
@@ -227,15 +265,22 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
-    code = look_at_members(&m, out.temporary != NULL, !is_dash(path) && S_ISREG(s->st.st_mode), o);
+    code = look_at_members(&m, out.temporary != NULL, can_read_twice, o);
+    if (code == CODE_OK && must_hold(&out, can_read_twice, base)) code = hold_output(&out);
     progress_start(s->name, s->size);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, &o->common);
     if (code == CODE_OK) code = add_source(s, &m, 0, writer, o, &out);
-    code = complete_snapshot(code, writer, &out, &attributes, &m, &o->common);
+    code = finish_snapshot(code, writer, &out, &m, &w->use, &o->common);
+    w->is_useless = code == CODE_OK && is_useless(&w->use, o);
+    w->from = progress_done();
+    if (code == CODE_OK && !w->is_useless) code = commit_output(&out, &attributes);
+    else if (code == CODE_OK && can_read_twice) discard_output(&out);
+    else if (code == CODE_OK) code = recode_held(&out, &attributes, s->name, &base->source, o);
+    w->to = out.outlet.size;
     progress_clear();
-    if (code == CODE_OK)
-        say_sizes(&o->common, s->name, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(&m, s->name);
+    if (code == CODE_OK) say_written(w, s->name, o);
+    if (code == CODE_OK && !(w->is_useless && can_read_twice))
+        say_if_nothing_quantised(&m, s->name);
     free_members(&m);
     return code;
 }
@@ -243,13 +288,10 @@ static int compress_source(struct source *s, const char *path, const char *snaps
 int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
-    struct stat st;
     char *snapshot;
-    int code, is_useless = 0, is_file;
-    if (!is_dash(path) && !o->common.to_stdout && !o->common.output && stat(path, &st) == 0 &&
-        !S_ISREG(st.st_mode))
-        return fail(CODE_ERROR, path,
-                    "is no regular file, and is skipped; -c and -o read it all the same");
+    struct written w;
+    int code, can_read_twice;
+    if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
@@ -270,14 +312,15 @@ int compress_file(const char *path, int is_named, const struct compress_options 
     if (code == CODE_OK)
         code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
     if (code == CODE_OK) code = identify_source(&s, &o->common);
-    if (code == CODE_OK) code = compress_source(&s, path, snapshot, o);
-    is_file = !is_dash(path) && S_ISREG(s.st.st_mode); /* which can be read once more */
+    memset(&w, 0, sizeof w);
+    if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
+    can_read_twice = !is_dash(path) && S_ISREG(s.st.st_mode);
     close_source(&s);
-    if (code == CODE_OK) look_at_base_use(&is_useless, is_file ? snapshot : NULL, path, o);
-    if (is_useless) {
+    if (code == CODE_OK && w.is_useless) {
         struct bases none;
         const struct compress_options again = without_bases(o, &none);
-        code = conclude_useless_base(compress_file(path, is_named, &again), snapshot, path, o);
+        if (can_read_twice) code = compress_file(path, is_named, &again);
+        code = conclude_useless_base(code, snapshot, s.name, o);
     } else if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
     free(snapshot);
     return code;
@@ -337,7 +380,7 @@ static int write_member(struct members *m, size_t number, lmc_writer *writer,
     return code;
 }
 
-static int write_tree(struct members *m, const char *root, const char *snapshot,
+static int write_tree(struct members *m, const char *root, const char *snapshot, struct written *w,
                       const struct compress_options *o)
 {
     struct output out;
@@ -346,30 +389,36 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     lmc_writer *writer = NULL;
     const struct base *base;
     uint64_t total = 0;
-    double start = now();
     int code = choose_base(&base, &o->common);
+    w->start = now();
     if (code != CODE_OK) return code;
+    order_members(m, base ? &base->source : NULL);
     if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot access it");
     attributes = attributes_of_stat(&st);
     attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
     code = open_output(&out, snapshot, NULL, o->common.force);
     if (code != CODE_OK) return code;
     code = look_at_members(m, out.temporary != NULL, 1, o);
+    if (code == CODE_OK && must_hold(&out, 1, base)) code = hold_output(&out);
     for (size_t i = 0; i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode)) total += (uint64_t)m->list[i].st.st_size;
     progress_start(root, total);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++) code = write_member(m, i, writer, o, &out);
-    code = complete_snapshot(code, writer, &out, &attributes, m, &o->common);
+    code = finish_snapshot(code, writer, &out, m, &w->use, &o->common);
+    w->is_useless = code == CODE_OK && is_useless(&w->use, o);
+    w->from = progress_done();
+    w->to = out.outlet.size;
+    if (w->is_useless) discard_output(&out);
+    else if (code == CODE_OK) code = commit_output(&out, &attributes);
     progress_clear();
-    if (code == CODE_OK)
-        say_sizes(&o->common, root, progress_done(), out.outlet.size, progress_done(), start);
-    if (code == CODE_OK) say_if_nothing_quantised(m, root);
+    if (code == CODE_OK) say_written(w, root, o);
+    if (code == CODE_OK && !w->is_useless) say_if_nothing_quantised(m, root);
     return code;
 }
 
 static int write_listing(const struct listing *l, const char *root, const char *snapshot,
-                         const struct compress_options *o)
+                         struct written *w, const struct compress_options *o)
 {
     struct members m;
     struct stat existing;
@@ -381,10 +430,7 @@ static int write_listing(const struct listing *l, const char *root, const char *
         if (is_stored(&l->entries[i], l))
             code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
     collect_links(&m.links, l, root);
-    if (code == CODE_OK) {
-        order_members(&m);
-        code = write_tree(&m, root, snapshot, o);
-    }
+    if (code == CODE_OK) code = write_tree(&m, root, snapshot, w, o);
     free_members(&m);
     return code;
 }
@@ -394,12 +440,14 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
 {
     struct compress_options again;
     struct bases none;
-    int is_useless, code = write_listing(l, root, snapshot, o);
-    if (code != CODE_OK) return code;
-    look_at_base_use(&is_useless, snapshot, root, o);
-    if (!is_useless) return CODE_OK;
+    struct written w;
+    int code;
+    memset(&w, 0, sizeof w);
+    code = write_listing(l, root, snapshot, &w, o);
+    if (code != CODE_OK || !w.is_useless) return code;
     again = without_bases(o, &none);
-    return conclude_useless_base(write_listing(l, root, snapshot, &again), snapshot, root, o);
+    code = write_listing(l, root, snapshot, &w, &again);
+    return conclude_useless_base(code, snapshot, root, o);
 }
 
 int compress_directory(const char *path, const struct compress_options *o)

@@ -117,7 +117,7 @@ static void print_json_diff(const struct diff *d)
     set_json_number(object, "changed_elements", sum.n_changed);
     set_json_number(object, "delta_size", sum.delta);
     set_json_number(object, "direct_size", sum.direct);
-    json_dumpf(object, stdout, JSON_COMPACT);
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(object);
 }

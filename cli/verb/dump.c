@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "../../lmc.h"
+#include "../input/source.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
@@ -712,6 +713,7 @@ int dump_file(const char *path, const struct common *o)
     d.name = is_dash(path) ? "(standard input)" : path;
     d.left = NO_LIMIT;
     d.is_verbose = o->verbosity >= 2;
+    if (check_regular(path, 0) != CODE_OK) return CODE_ERROR;
     d.in = is_dash(path) ? stdin : fopen(path, "rb");
     if (!d.in || fstat(fileno(d.in), &st) != 0) code = fail_errno(d.name, errno, "cannot open it");
     else if (S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, d.name, "is a directory; name a file");

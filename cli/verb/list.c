@@ -15,6 +15,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/inside.h"
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
@@ -88,7 +89,43 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
         print_choice(choices, lmc_reader_get_file(a->reader, file)->path, t->name);
 }
 
-static void print_file(const struct archive *a, size_t number, const json_t *choices,
+/* The tensor whose bytes the view has, or some of them; NULL: those of several. */
+static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct container_view *v)
+{
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (f->tensors[i].offset <= v->offset &&
+            v->offset < f->tensors[i].offset + f->tensors[i].size)
+            return &f->tensors[i];
+    return NULL;
+}
+
+/* What shares bytes with the tensors of the file. */
+static void print_views(struct archive *a, size_t number)
+{
+    const lmc_file *f = lmc_reader_get_file(a->reader, number);
+    struct container c;
+    if (!look_inside(&c, a, number)) return;
+    for (size_t i = 0; i < c.n_views; i++) {
+        const struct container_view *const v = &c.views[i];
+        const lmc_tensor *const whole = tensor_of_view(f, v);
+        char shape[LMC_MAX_RANK * 21 + 3];
+        lmc_tensor t;
+        memset(&t, 0, sizeof t);
+        t.rank = v->rank;
+        t.shape = v->shape;
+        format_shape(shape, sizeof shape, &t);
+        printf("    ");
+        print_dtype(v->dtype);
+        printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
+        print_name(v->name);
+        printf(" of ");
+        print_name(whole ? whole->name : "the file");
+        putchar('\n');
+    }
+    container_free(&c);
+}
+
+static void print_file(struct archive *a, size_t number, const json_t *choices,
                        const struct common *o)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
@@ -106,6 +143,7 @@ static void print_file(const struct archive *a, size_t number, const json_t *cho
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
+    print_views(a, number);
 }
 
 static void print_links(const struct archive *a)
@@ -225,7 +263,33 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     return object;
 }
 
-static json_t *make_json_file(const struct archive *a, size_t number)
+/* Like tensors, with strides, in elements. */
+static json_t *make_json_views(struct archive *a, size_t number)
+{
+    json_t *list = (json_t *)check_memory(json_array());
+    struct container c;
+    if (!look_inside(&c, a, number)) return list;
+    for (size_t i = 0; i < c.n_views; i++) {
+        const struct container_view *const v = &c.views[i];
+        json_t *object = (json_t *)check_memory(json_object()),
+               *shape = (json_t *)check_memory(json_array()),
+               *strides = (json_t *)check_memory(json_array());
+        for (unsigned k = 0; k < v->rank; k++) {
+            json_array_append_new(shape, make_json_number(v->shape[k]));
+            json_array_append_new(strides, make_json_number(v->strides[k]));
+        }
+        set_json_text(object, "name", v->name);
+        set_json_text(object, "dtype", v->dtype);
+        set_json(object, "shape", shape);
+        set_json(object, "strides", strides);
+        set_json_number(object, "offset", v->offset);
+        json_array_append_new(list, object);
+    }
+    container_free(&c);
+    return list;
+}
+
+static json_t *make_json_file(struct archive *a, size_t number)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
     json_t *object = (json_t *)check_memory(json_object()),
@@ -244,6 +308,7 @@ static json_t *make_json_file(const struct archive *a, size_t number)
     for (size_t i = 0; i < f->n_tensors; i++)
         json_array_append_new(tensors, make_json_tensor(a, number, &f->tensors[i]));
     set_json(object, "tensors", tensors);
+    set_json(object, "views", make_json_views(a, number));
     return object;
 }
 
@@ -285,7 +350,7 @@ static json_t *make_json_links(const struct archive *a)
 }
 
 /* One line for each snapshot. */
-static void print_json(const struct archive *a)
+static void print_json(struct archive *a)
 {
     json_t *object = (json_t *)check_memory(json_object()),
            *files = (json_t *)check_memory(json_array());
@@ -313,7 +378,7 @@ static void print_json(const struct archive *a)
     set_json(object, "files", files);
     set_json(object, "links", make_json_links(a));
     set_json(object, "metadata", make_json_metadata(a));
-    json_dumpf(object, stdout, JSON_COMPACT);
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(object);
 }

@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,11 +21,15 @@
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/tree.h"
+#include "restore_wanted.h"
 
 struct extraction {
     struct archive archive;
     struct links links;
-    const char *target; /* NULL: standard output */
+    struct wanted wanted;
+    unsigned char *is_done; /* of each file */
+    const char *target;     /* NULL: standard output */
     const struct common *o;
     struct output out; /* if that is standard output */
     unsigned char *window;
@@ -45,26 +49,6 @@ int is_named_snapshot(const char *path)
     result = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0 &&
              memcmp(bytes, magic, sizeof magic) == 0;
     if (fd >= 0) close(fd);
-    return result;
-}
-
-/* A path, a pattern ('*' matches '/', too), or a directory above it. */
-static int matches(const char *pattern, const char *path)
-{
-    size_t size;
-    while (strncmp(pattern, "./", 2) == 0) pattern += 2;
-    size = strlen(pattern);
-    while (size > 1 && pattern[size - 1] == '/') size--;
-    if (strncmp(pattern, path, size) == 0 && (path[size] == 0 || path[size] == '/')) return 1;
-    return fnmatch(pattern, path, 0) == 0;
-}
-
-/* Which of the patterns match, to is_used; whether any does. */
-static int matches_any(char *const *patterns, size_t n, const char *path, unsigned char *is_used)
-{
-    int result = 0;
-    for (size_t i = 0; i < n; i++)
-        if (matches(patterns[i], path)) result = is_used[i] = 1;
     return result;
 }
 
@@ -107,6 +91,13 @@ static int clear_place(const char *full, const struct common *o)
     return CODE_OK;
 }
 
+static int fail_file(const struct extraction *x, const lmc_file *f, enum lmc_status status)
+{
+    char where[320];
+    snprintf(where, sizeof where, " (in '%.300s')", f->path);
+    return fail_archive_at(&x->archive, status, where);
+}
+
 static int copy_file(struct extraction *x, size_t number, struct output *out)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
@@ -116,7 +107,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
         const enum lmc_status status =
             lmc_reader_read_file(x->archive.reader, number, at, x->window, size);
         int error;
-        if (status != LMC_OK) return fail_archive(&x->archive, status);
+        if (status != LMC_OK) return fail_file(x, f, status);
         crc = lmc_crc32c(crc, x->window, size);
         error = write_output(out, x->window, size);
         if (error) return fail_output(out, error);
@@ -125,10 +116,11 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
     }
     x->size += f->size;
     x->n_files++;
-    return crc == f->crc ? CODE_OK : fail_archive(&x->archive, LMC_ERR_CHECKSUM);
+    return crc == f->crc ? CODE_OK : fail_file(x, f, LMC_ERR_CHECKSUM);
 }
 
-static int extract_file(struct extraction *x, size_t number)
+/* path: where it is restored, below the target */
+static int extract_file(struct extraction *x, size_t number, const char *path)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
     struct attributes attributes = attributes_of_file(f);
@@ -136,8 +128,8 @@ static int extract_file(struct extraction *x, size_t number)
     char *full;
     int code;
     if (!x->target) return copy_file(x, number, &x->out);
-    full = join_path(x->target, f->path);
-    code = make_safe_parents(x, f->path);
+    full = join_path(x->target, path);
+    code = make_safe_parents(x, path);
     if (code == CODE_OK) code = clear_place(full, x->o);
     if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
     if (code == CODE_OK) code = open_output(&out, full, &x->archive.st, x->o->force);
@@ -151,14 +143,42 @@ static int extract_file(struct extraction *x, size_t number)
     return code;
 }
 
-static int extract_directory(struct extraction *x, const lmc_file *f)
+static int extract_directory(struct extraction *x, const char *path)
 {
     char *below;
     int code;
-    if (!x->target) return CODE_OK;
-    below = join_path(f->path, "x");
+    if (!x->target || *path == 0) return CODE_OK;
+    below = join_path(path, "x");
     code = make_safe_parents(x, below);
     free(below);
+    return code;
+}
+
+static int extract_entry(struct extraction *x, size_t number, const char *path)
+{
+    const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
+    x->is_done[number] = 1;
+    return f->kind == LMC_FILE_DIRECTORY ? extract_directory(x, path)
+                                         : extract_file(x, number, path);
+}
+
+/* What a link leads to: at its own place, if that was not restored yet, or in that of the link. */
+static int extract_led(struct extraction *x, const struct led *l)
+{
+    const size_t size = strlen(l->real);
+    const char *path;
+    size_t at = 0, number;
+    int code = CODE_OK;
+    while (code == CODE_OK && (path = next_file(&x->wanted, l, &at)) != NULL) {
+        char *shown;
+        if (lmc_reader_find_file(x->archive.reader, path, &number) != LMC_OK ||
+            (x->is_done[number] && !x->wanted.is_dereferenced))
+            continue;
+        shown = path[size] ? join_path(l->shown, path + size + (size && path[size] == '/'))
+                           : copy_string(l->shown, strlen(l->shown));
+        code = extract_entry(x, number, shown);
+        free(shown);
+    }
     return code;
 }
 
@@ -179,85 +199,44 @@ static int extract_link(struct extraction *x, const struct link *l)
     return code;
 }
 
-/* Where a path of the snapshot leads if it is a link within it: to standard output goes what that
- * names, as "cat" shows it. NULL: out of the snapshot. To be freed. */
-static char *resolve_in_snapshot(const struct extraction *x, const char *path)
+/* Links are restored, and what they lead to with them: without that they would lead nowhere. */
+static void say_links(const struct extraction *x)
 {
-    char *at = copy_string(path, strlen(path));
-    for (int n = 0; n < 40; n++) {
-        const struct link *l = find_link_record(&x->links, at);
-        char *directory, *joined, *to;
-        if (!l || l->type != LINK_SYMBOLIC) return at;
-        if (*l->target == '/') break;
-        directory = strchr(at, '/') ? directory_of(at) : copy_string("", 0);
-        joined = *directory ? join_path(directory, l->target)
-                            : copy_string(l->target, strlen(l->target));
-        free(directory);
-        free(at);
-        at = to = joined;
-        for (const char *part = joined; part;) { /* "a/../b" and "./b" are b */
-            const size_t size = strcspn(part, "/");
-            const char *next = part[size] ? part + size + 1 : NULL;
-            if (size == 2 && part[0] == '.' && part[1] == '.') {
-                if (to == joined) {
-                    free(joined);
-                    return NULL;
-                }
-                for (to--; to > joined && to[-1] != '/';) to--;
-            } else if (size && !(size == 1 && part[0] == '.')) {
-                memmove(to, part, size);
-                to[size] = '/';
-                to += size + 1;
-            }
-            part = next;
-        }
-        if (to > joined) to--;
-        *to = 0;
-    }
-    free(at);
-    return NULL;
+    const struct wanted *w = &x->wanted;
+    char more[64] = "";
+    if (x->o->verbosity == 0 || !x->target) return;
+    if (w->n_followed > 1)
+        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_followed);
+    if (w->n_followed && !w->is_dereferenced)
+        say(w->followed->path,
+            "is a link to '%.300s', which is restored with it%s; --dereference restores what it "
+            "leads to in its place",
+            w->followed->target, more);
+    *more = 0;
+    if (w->n_lost > 1)
+        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_lost);
+    if (w->n_lost)
+        say(w->lost->path, "is a link to '%.300s', which the snapshot does not hold%s",
+            w->lost->target, more);
 }
 
-static int has_path(const struct extraction *x, const char *path)
-{
-    for (size_t i = 0; i < snapshot_info(x->archive.reader).n_files; i++)
-        if (strcmp(lmc_reader_get_file(x->archive.reader, i)->path, path) == 0) return 1;
-    return 0;
-}
-
-static int extract_matches(struct extraction *x, char *const *patterns, size_t n,
-                           unsigned char *is_used)
+static int extract_matches(struct extraction *x)
 {
     const lmc_reader *reader = x->archive.reader;
+    struct wanted *w = &x->wanted;
+    const int makes_links = x->target && !w->is_dereferenced;
     int code = CODE_OK;
-    for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++) {
-        const lmc_file *f = lmc_reader_get_file(reader, i);
-        if (!matches_any(patterns, n, f->path, is_used)) continue;
-        code = f->kind == LMC_FILE_DIRECTORY ? extract_directory(x, f) : extract_file(x, i);
-    }
+    for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++)
+        if (matches_any(w, lmc_reader_get_file(reader, i)->path))
+            code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
+    for (size_t i = 0; i < w->n_led && code == CODE_OK; i++) code = extract_led(x, &w->list[i]);
     for (size_t i = 0; i < x->links.n && code == CODE_OK; i++) /* last: nothing goes through them */
-        if (matches_any(patterns, n, x->links.list[i].path, is_used))
-            code = extract_link(x, &x->links.list[i]);
-    for (size_t i = 0; i < n && code == CODE_OK; i++)
-        if (!is_used[i])
+        if (w->is_taken[i] && makes_links) code = extract_link(x, &x->links.list[i]);
+    for (size_t i = 0; i < w->n && code == CODE_OK; i++)
+        if (!w->is_used[i])
             code = fail(CODE_ERROR, x->archive.name, "has no file '%.300s'; 'lmc -l' lists them",
-                        patterns[i]);
+                        w->patterns[i]);
     return code;
-}
-
-/* The patterns, with links resolved where bytes are wanted. To be freed, one by one. */
-static char **resolve_patterns(const struct extraction *x, char *const *patterns, size_t n)
-{
-    char **list = (char **)resize(NULL, n, sizeof *list);
-    for (size_t i = 0; i < n; i++) {
-        char *resolved = x->target ? NULL : resolve_in_snapshot(x, patterns[i]);
-        if (resolved && !has_path(x, resolved)) {
-            free(resolved);
-            resolved = NULL;
-        }
-        list[i] = resolved ? resolved : copy_string(patterns[i], strlen(patterns[i]));
-    }
-    return list;
 }
 
 static int open_extraction(struct extraction *x, const char *path)
@@ -279,34 +258,35 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
                   const struct common *o)
 {
     struct extraction x;
-    unsigned char *is_used = (unsigned char *)resize(NULL, n, 1);
-    char **resolved = NULL;
     double start = now();
     int code;
     memset(&x, 0, sizeof x);
-    memset(is_used, 0, n);
     x.o = o;
     x.target = target;
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     code = open_extraction(&x, path);
     if (code == CODE_OK) {
-        resolved = resolve_patterns(&x, patterns, n);
+        const size_t n_files = snapshot_info(x.archive.reader).n_files;
+        x.is_done = (unsigned char *)resize(NULL, n_files, 1);
+        memset(x.is_done, 0, n_files);
+        find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
+                    !target || o->links == LINKS_FOLLOW);
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
-        code = extract_matches(&x, resolved, n, is_used);
+        code = extract_matches(&x);
         progress_clear();
         if (!target && code == CODE_OK) {
             struct attributes none;
             memset(&none, 0, sizeof none);
             code = commit_output(&x.out, &none);
         } else if (!target) discard_output(&x.out);
+        if (code == CODE_OK) say_links(&x);
     }
     if (code == CODE_OK && wants_summary(o))
         say(x.archive.name, "%llu file%s, %llu bytes, %.1f ms", (unsigned long long)x.n_files,
             x.n_files == 1 ? "" : "s", (unsigned long long)x.size, (now() - start) * 1e3);
-    for (size_t i = 0; resolved && i < n; i++) free(resolved[i]);
-    free((void *)resolved);
     free(x.window);
-    free(is_used);
+    free(x.is_done);
+    free_wanted(&x.wanted);
     free_links(&x.links);
     close_archive(&x.archive);
     return code;

@@ -190,6 +190,7 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     int is_made = 0, code;
     e->state = STATE_ADDING;
     e->time = (int64_t)time(NULL);
+    index_series(s);
     if (lstat(e->path, &st) == 0)
         return fail(CODE_ERROR, e->path,
                     "is there already, but not in the list; move it away, or take it in with 'lmc "

@@ -38,6 +38,20 @@ static int compare_depths(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static int compare_deepest(const void *a, const void *b)
+{
+    const struct snapshot *x = *(const struct snapshot *const *)a,
+                          *y = *(const struct snapshot *const *)b;
+    if (x->depth != y->depth) return x->depth > y->depth ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static int compare_snapshot_names(const void *a, const void *b)
+{
+    return strcmp((*(const struct snapshot *const *)a)->name,
+                  (*(const struct snapshot *const *)b)->name);
+}
+
 static const struct snapshot **sort_entries(const struct series *s,
                                             int (*compare)(const void *, const void *))
 {
@@ -47,13 +61,30 @@ static const struct snapshot **sort_entries(const struct series *s,
     return list;
 }
 
+static size_t *number_entries(const struct series *s, int (*compare)(const void *, const void *))
+{
+    const struct snapshot **list = sort_entries(s, compare);
+    size_t *numbers = (size_t *)resize(NULL, s->n + 1, sizeof *numbers);
+    for (size_t i = 0; i < s->n; i++) numbers[i] = (size_t)(list[i] - s->list);
+    free((void *)list);
+    return numbers;
+}
+
 void index_series(struct series *s)
 {
-    const struct snapshot **list = sort_entries(s, compare_identities);
     free(s->by_identity);
-    s->by_identity = (size_t *)resize(NULL, s->n + 1, sizeof *s->by_identity);
-    for (size_t i = 0; i < s->n; i++) s->by_identity[i] = (size_t)(list[i] - s->list);
-    free((void *)list);
+    free(s->by_name);
+    s->by_identity = number_entries(s, compare_identities);
+    s->by_name = number_entries(s, compare_snapshot_names);
+}
+
+struct snapshot **list_deepest_first(struct series *s)
+{
+    const size_t *numbers = number_entries(s, compare_deepest);
+    struct snapshot **list = (struct snapshot **)resize(NULL, s->n + 1, sizeof *list);
+    for (size_t i = 0; i < s->n; i++) list[i] = &s->list[numbers[i]];
+    free((void *)numbers);
+    return list;
 }
 
 static int can_be_base(const struct snapshot *e, const uint8_t *identity, uint64_t below,

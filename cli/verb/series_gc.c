@@ -14,6 +14,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../sys/io.h"
+#include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
 #include "recode.h"
@@ -135,48 +136,81 @@ static int recode_entry(const struct series *s, struct snapshot *e)
 
 /* Kept deltas whose base is not kept, from the oldest up. Whatever is done to one, the others find
  * their bases: all files are there until the last is done, and no chain becomes longer. */
-static int recode_stranded(const struct series *s)
+static int recode_stranded(struct series *s, size_t *n_recoded)
 {
     int code = CODE_OK;
+    *n_recoded = 0;
     for (size_t i = 0; i < s->n && code == CODE_OK; i++)
-        if (s->list[i].state == STATE_KEPT && s->list[i].depth && !find_base_of(s, &s->list[i], 1))
+        if (s->list[i].state == STATE_KEPT && s->list[i].depth &&
+            !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
+            index_series(s); /* by other depths */
+            ++*n_recoded;
+        }
     return code;
+}
+
+/* Bytes of all files that are there. */
+static uint64_t count_bytes(const struct series *s)
+{
+    uint64_t size = 0;
+    for (size_t i = 0; i < s->n; i++)
+        size += s->list[i].file == FILE_THERE ? s->list[i].packed_size : 0;
+    return size;
+}
+
+static int remove_entry(const struct series *s, struct snapshot *e)
+{
+    int code = CODE_OK;
+    tell(s->o, "remove", e->name, SUFFIX, "");
+    if (!s->o->dry_run) {
+        code = check_entry(s, e);
+        if (code != CODE_OK)
+            say(e->path, "was to go, but is not what was added, so it stays; remove it yourself, "
+                         "then 'lmc series DIR gc'");
+        else if (unlink(e->path) != 0) code = fail_errno(e->path, errno, "cannot remove it");
+    }
+    if (code == CODE_OK) e->file = FILE_MISSING;
+    return code;
+}
+
+/* before: bytes of all files, when nothing had been done yet. What was coded again against another
+ * base, or none, has become larger. */
+static void say_freed(const struct series *s, size_t n, uint64_t before, size_t n_recoded)
+{
+    const uint64_t after = count_bytes(s);
+    const char *const would = s->o->dry_run ? "would be " : "";
+    char recoded[64] = "";
+    if (n == 0 || s->o->common.verbosity == 0) return;
+    if (n_recoded)
+        snprintf(recoded, sizeof recoded, ", %llu %scoded again", (unsigned long long)n_recoded,
+                 would);
+    if (after <= before)
+        say(s->directory, "%llu snapshot%s %sremoved%s, %s%llu bytes %sfreed",
+            (unsigned long long)n, n == 1 ? "" : "s", would, recoded,
+            s->o->dry_run && n_recoded ? "at most " : "", (unsigned long long)(before - after),
+            would);
+    else
+        say(s->directory, "%llu snapshot%s removed%s, which takes %llu bytes more",
+            (unsigned long long)n, n == 1 ? "" : "s", recoded,
+            (unsigned long long)(after - before));
 }
 
 /* Removes the files of all that is forgotten, what nothing else needs first. What is not the
  * snapshot that was added stays. */
-static int remove_forgotten(struct series *s)
+static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
 {
+    struct snapshot **list = list_deepest_first(s);
     int code = CODE_OK, error = 0;
-    uint64_t n = 0, size = 0;
-    for (;;) {
-        struct snapshot *deepest = NULL;
-        for (size_t i = 0; i < s->n; i++) {
-            struct snapshot *e = &s->list[i];
-            if (e->state == STATE_FORGOTTEN && e->file != FILE_MISSING &&
-                (!deepest || e->depth > deepest->depth))
-                deepest = e;
+    size_t n = 0;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (list[i]->state == STATE_FORGOTTEN && list[i]->file != FILE_MISSING) {
+            code = remove_entry(s, list[i]);
+            n += code == CODE_OK;
         }
-        if (!deepest) break;
-        tell(s->o, "remove", deepest->name, SUFFIX, "");
-        if (!s->o->dry_run) {
-            code = check_entry(s, deepest);
-            if (code != CODE_OK)
-                say(deepest->path, "was to go, but is not what was added, so it stays; remove it "
-                                   "yourself, then 'lmc series DIR gc'");
-        }
-        if (code == CODE_OK && !s->o->dry_run && unlink(deepest->path) != 0)
-            code = fail_errno(deepest->path, errno, "cannot remove it");
-        if (code != CODE_OK) return code;
-        deepest->file = FILE_MISSING;
-        n++;
-        size += deepest->packed_size;
-    }
-    if (n && s->o->common.verbosity > 0)
-        say(s->directory, "%llu snapshot%s %sremoved, %llu bytes %sfreed", (unsigned long long)n,
-            n == 1 ? "" : "s", s->o->dry_run ? "would be " : "", (unsigned long long)size,
-            s->o->dry_run ? "would be " : "");
+    free((void *)list);
+    if (code != CODE_OK) return code;
+    say_freed(s, n, before, n_recoded);
     if (!s->o->dry_run) error = sync_directory_of(s->manifest_path);
     return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
 }
@@ -184,13 +218,16 @@ static int remove_forgotten(struct series *s)
 /* Whether everything that is kept can be restored, as far as can be seen without reading it all. */
 static int check_kept(const struct series *s, int only_kept)
 {
+    unsigned char *known = (unsigned char *)resize(NULL, s->n + 1, 1);
     int code = CODE_OK;
+    memset(known, 0, s->n + 1);
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == STATE_KEPT) {
-            int result = check_chain_of(s, &s->list[i], only_kept, NULL);
+            int result = check_chain_of(s, &s->list[i], only_kept, known);
             if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
             code = worse(code, result);
         }
+    free(known);
     return code;
 }
 
@@ -203,16 +240,21 @@ static size_t count_state(const struct series *s, enum snapshot_state state)
 
 static int collect_garbage(struct series *s)
 {
-    int code = check_kept(s, 0), error;
+    uint64_t before;
+    size_t n_recoded;
+    int code, error;
+    index_series(s);
+    before = count_bytes(s);
+    code = check_kept(s, 0);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
     if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
-    code = recode_stranded(s);
-    if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s) : code;
+    code = recode_stranded(s, &n_recoded);
+    if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
     if (code == CODE_OK) code = check_kept(s, 1);
     if (code != CODE_OK) return code;
     error = take_lock(s, LOCK_READERS, F_WRLCK);
     if (error) return fail_errno(s->directory, error, "cannot lock out those who read");
-    code = remove_forgotten(s);
+    code = remove_forgotten(s, before, n_recoded);
     if (code != CODE_OK) return code;
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == STATE_FORGOTTEN) s->list[i].state = STATE_GONE;

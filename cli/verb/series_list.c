@@ -75,7 +75,7 @@ static void print_series_as_json(const struct series *s, const long *counts)
     set_json_text(object, "series", s->directory);
     set_json_number(object, "every", s->every);
     set_json(object, "snapshots", list);
-    json_dumpf(object, stdout, JSON_COMPACT);
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(object);
 }

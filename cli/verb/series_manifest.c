@@ -85,9 +85,18 @@ char *path_in_series(const char *directory, const char *name, const char *suffix
 
 /* -- the list -- */
 
+/* Of entries that have changed their places. */
+static void forget_index(struct series *s)
+{
+    free(s->by_identity);
+    free(s->by_name);
+    s->by_identity = s->by_name = NULL;
+}
+
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)
 {
     struct snapshot *e;
+    forget_index(s);
     if (s->n == s->room) {
         s->room = s->room * 2 + 16;
         s->list = (struct snapshot *)resize(s->list, s->room, sizeof *s->list);
@@ -110,6 +119,7 @@ void free_entry(struct snapshot *e)
 void drop_entries(struct series *s, enum snapshot_state state)
 {
     size_t n = 0;
+    forget_index(s);
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == state) free_entry(&s->list[i]);
         else s->list[n++] = s->list[i];
@@ -120,14 +130,22 @@ void free_list(struct series *s)
 {
     for (size_t i = 0; i < s->n; i++) free_entry(&s->list[i]);
     free(s->list);
-    free(s->by_identity);
+    forget_index(s);
     s->list = NULL;
-    s->by_identity = NULL;
     s->n = s->room = 0;
 }
 
 struct snapshot *find_name(const struct series *s, const char *name)
 {
+    size_t low = 0, high = s->by_name ? s->n : 0;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(s->list[s->by_name[middle]].name, name);
+        if (order == 0) return &s->list[s->by_name[middle]];
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    if (s->by_name) return NULL;
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->list[i].name, name) == 0) return &s->list[i];
     return NULL;

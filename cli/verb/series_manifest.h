@@ -50,7 +50,7 @@ struct series {
     uint64_t every; /* the longest chain has so many files */
     struct snapshot *list;
     size_t n, room;
-    size_t *by_identity; /* see index_series(); NULL: not sorted */
+    size_t *by_identity, *by_name; /* see index_series(); NULL: not sorted */
 };
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
@@ -79,9 +79,12 @@ void free_list(struct series *s);
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
-/* Sorts the entries by identity, for find_shallowest(), which without that looks at all of them:
- * for commands that go through many chains and change no entry. */
+/* Sorts the entries by identity, for find_shallowest(), and by name, for find_name(), which without
+ * that look at all of them. To be called again when identities or depths have changed. */
 void index_series(struct series *s);
+
+/* All entries, the longest chains first, else in order. To be freed. */
+struct snapshot **list_deepest_first(struct series *s);
 
 /* Reads the header of its file. */
 void look_at_file(struct snapshot *e);

@@ -13,33 +13,35 @@
 #include "series_open.h"
 
 /* What the rules keep. A name without a number is not judged by --keep-every. */
-static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later)
+static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later,
+                            const unsigned char *named)
 {
     const struct series_options *r = s->o;
     uint64_t number;
     if (r->keep_last && n_later < r->keep_last) return 1;
     if (r->keep_every && (!find_number(e->name, &number) || number % r->keep_every == 0)) return 1;
-    for (size_t i = 0; i < r->n_keep; i++) {
-        struct snapshot *kept = NULL;
-        if (choose_entry(s, r->keep[i], STATE_KEPT, &kept) == CODE_OK && kept == e) return 1;
-    }
-    return 0;
+    return named[e - s->list];
 }
 
 /* Marks what is to be forgotten. */
 static int apply_rules(struct series *s, unsigned char *marks)
 {
     size_t n_later = 0, n_kept = 0;
-    for (size_t i = 0; i < s->o->n_keep; i++) {
+    unsigned char *named = (unsigned char *)resize(NULL, s->n + 1, 1); /* by --keep */
+    int code = CODE_OK;
+    memset(named, 0, s->n + 1);
+    for (size_t i = 0; i < s->o->n_keep && code == CODE_OK; i++) {
         struct snapshot *e;
-        int code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
-        if (code != CODE_OK) return code;
+        code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
+        if (code == CODE_OK) named[e - s->list] = 1;
     }
-    for (size_t i = s->n; i-- > 0;)
+    for (size_t i = s->n; i-- > 0 && code == CODE_OK;)
         if (s->list[i].state == STATE_KEPT) {
-            marks[i] = (unsigned char)!is_kept_by_rules(s, &s->list[i], n_later++);
+            marks[i] = (unsigned char)!is_kept_by_rules(s, &s->list[i], n_later++, named);
             n_kept += !marks[i];
         }
+    free(named);
+    if (code != CODE_OK) return code;
     return n_kept || !n_later ? CODE_OK
                               : fail(CODE_ERROR, s->directory,
                                      "these rules keep no snapshot at all; nothing was changed. To "
@@ -105,6 +107,7 @@ int series_prune(const char *directory, char **args, int n, const struct series_
     code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
     marks = (unsigned char *)resize(NULL, s.n, 1);
     memset(marks, 0, s.n);
+    if (code == CODE_OK) index_series(&s);
     if (code == CODE_OK)
         code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
     if (code == CODE_OK && !has_rules) code = check_rest(&s, marks);
@@ -121,6 +124,7 @@ int series_keep(const char *directory, char **args, int n, const struct series_o
     int code = open_series(&s, directory, TO_CHANGE, o);
     marks = (unsigned char *)resize(NULL, s.n, 1);
     memset(marks, 0, s.n);
+    if (code == CODE_OK) index_series(&s);
     if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
         if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);

@@ -212,7 +212,7 @@ static void print_json_stats(const struct stats *s)
     for (size_t i = 0; i < s->n; i++)
         json_array_append_new(snapshots, make_json_step(&s->steps[i]));
     set_json(object, "snapshots", snapshots);
-    json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(10));
     putchar('\n');
     json_decref(object);
 }

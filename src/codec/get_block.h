@@ -59,8 +59,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. base: as many bytes; NULL where there is none, and not used where the block has no
- * prediction. */
+ * large enough. streaming.crc64: where the CRC-64 of dst goes, which the caller compares: blocks
+ * that can do so leave Content_CRC out then (spec R7-17). base: as many bytes; NULL where there is
+ * none, and not used where the block has no prediction. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base, void *ws,
@@ -70,6 +71,10 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
+    const int is_joined = !info->is_stored && !info->has_prediction &&
+                          src[1] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
+    uint64_t *const crc64 = is_joined ? NULL : streaming.crc64; /* else join_root takes it */
+    if (crc64) streaming.is_on = 0;                             /* for it is taken in the end */
     if (info->is_stored) {
         memcpy(dst, src + LMC_BLOCK_HEADER_SIZE, info->size);
         crc = k->crc32c(0, dst, info->size);
@@ -84,7 +89,10 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
         else LMC__CHECK(base, LMC_ERR_BASE_MISSING);
         LMC__TRY(lmc__get_payload(&d, dst, src, info, base, &crc));
     }
-    LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);
+    LMC__CHECK(crc == info->crc || (is_joined && streaming.crc64), LMC_ERR_CHECKSUM);
+#ifndef LMC_NO_SNAPSHOT
+    if (crc64) *crc64 = k->crc64(0, dst, info->size);
+#endif
     return LMC_OK;
 }
 

@@ -38,7 +38,8 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, next = 0, end = 0, depth; /* at: in the code space; next: of its length */
+    unsigned at = 0, i, j, next = 0, end = 0,
+             depth; /* at: in the code space; next: of its length */
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
         uint32_t weight = 0; /* of a sample or a block: below 2^23 */
@@ -51,11 +52,10 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
                (place & ((2u << depth) - 1)) == 0)
             depth++;
         for (j = i; j < i + (1u << depth); j++) weight += weights[j];
-        time += depth < 2
-                    ? (uint64_t)weight *
-                          ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
-                    : (uint64_t)weight *
-                          ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
+        time += depth < 2 ? (uint64_t)weight *
+                                ((length - 1) * lmc__merge_time[0] + lmc__merge_time[1 + depth])
+                          : (uint64_t)weight *
+                                ((length - depth) * lmc__merge_time[0] + lmc__flat_time[depth]);
         at += (1u << depth) << (LMC__MAX_LENGTH - length);
     }
     return time;

@@ -214,8 +214,8 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
     for (i = 0; i < n; i++) {
         const uint64_t b = lmc__load_element(before, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(
-            subtract ? lmc__residual(v, b, width, 1) : lmc__residual(v, b, width, 0));
+        const unsigned magnitude = lmc__magnitude(subtract ? lmc__residual(v, b, width, 1)
+                                                           : lmc__residual(v, b, width, 0));
         lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
         counts->magnitudes[magnitude]++;

@@ -201,6 +201,17 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
+/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
+ * vector of all is xored with; zero from then on. */
+LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
+                                            unsigned n, __m512i *start)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < n; p++) sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+    sum[0] = _mm512_xor_si512(sum[0], *start);
+    *start = _mm512_setzero_si512();
+}
+
 /* What a message's first vector is xored with, to continue from crc: the register is added to the
  * first 32 bits. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)

@@ -168,28 +168,68 @@ LMC__AVX2 static uint64_t lmc__crc64_avx2(uint64_t crc, const uint8_t *p, size_t
     return lmc__crc64_finish(crc, p, size);
 }
 
+/* The register after n vectors, one after the other. */
+LMC__INLINE_AVX512 uint64_t lmc__crc64_join_avx512(const __m512i *v, unsigned n)
+{
+    const __m512i k64 = _mm512_broadcast_i32x4(lmc__crc64_factor(2));
+    __m512i sum = v[0];
+    __m128i lanes[4];
+    unsigned i;
+    LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
+    lanes[0] = _mm512_castsi512_si128(sum);
+    lanes[1] = _mm512_extracti32x4_epi32(sum, 1);
+    lanes[2] = _mm512_extracti32x4_epi32(sum, 2);
+    lanes[3] = _mm512_extracti32x4_epi32(sum, 3);
+    return lmc__crc64_join(lanes);
+}
+
 /* Four vectors of 64 bytes, each of four lanes, over 256 bytes at a time. */
 LMC__AVX512 static uint64_t lmc__crc64_avx512(uint64_t crc, const uint8_t *p, size_t size)
 {
     if (size >= 256) {
-        const __m512i k64 = _mm512_broadcast_i32x4(lmc__crc64_factor(2)),
-                      k256 = _mm512_broadcast_i32x4(lmc__crc64_factor(4));
+        const __m512i k256 = _mm512_broadcast_i32x4(lmc__crc64_factor(4));
         __m512i v[4];
-        __m128i lanes[4];
         unsigned i;
         LMC__UNROLL for (i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(p + 64 * i);
         v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi64_si128((long long)~crc)));
         for (p += 256, size -= 256; size >= 256; p += 256, size -= 256)
             LMC__UNROLL for (i = 0; i < 4; i++) v[i] =
                 lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
-        LMC__UNROLL for (i = 1; i < 4; i++) v[i] = lmc__crc_fold(v[i - 1], k64, v[i]);
-        lanes[0] = _mm512_castsi512_si128(v[3]);
-        lanes[1] = _mm512_extracti32x4_epi32(v[3], 1);
-        lanes[2] = _mm512_extracti32x4_epi32(v[3], 2);
-        lanes[3] = _mm512_extracti32x4_epi32(v[3], 3);
-        crc = ~lmc__crc64_join(lanes);
+        crc = ~lmc__crc64_join_avx512(v, 4);
     }
     return lmc__crc64_avx2(crc, p, size);
+}
+#endif
+
+#if LMC__X86
+/* The CRC-64 of what a decoder's loop makes, step by step, while it is in registers: with it, who
+ * wants the identity of a tensor need not read that again, from where it was streamed to. A sum
+ * starts as zero, so the first step's fold leaves that step's bytes, to which the register of an
+ * empty message is added then; `start` is zero from then on. */
+/* One for each of the `width` vectors of a step: 1, 2, 4 or 8. */
+typedef struct lmc__crc64_sum_avx512 {
+    __m512i vector[8], factor, start;
+} lmc__crc64_sum_avx512;
+
+LMC__INLINE_AVX512 void lmc__crc64_begin_avx512(lmc__crc64_sum_avx512 *s, unsigned width)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) s->vector[p] = _mm512_setzero_si512();
+    s->factor = _mm512_broadcast_i32x4(lmc__crc64_factor(width == 1   ? 2
+                                                         : width == 2 ? 3
+                                                         : width == 4 ? 4
+                                                                      : 5));
+    s->start = _mm512_zextsi128_si512(_mm_cvtsi64_si128(-1));
+}
+
+LMC__INLINE_AVX512 void lmc__crc64_add_avx512(lmc__crc64_sum_avx512 *s, const __m512i *v,
+                                              unsigned width)
+{
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) s->vector[p] =
+        lmc__crc_fold(s->vector[p], s->factor, v[p]);
+    s->vector[0] = _mm512_xor_si512(s->vector[0], s->start);
+    s->start = _mm512_setzero_si512();
 }
 #endif
 #endif /* LMC_NO_SNAPSHOT */

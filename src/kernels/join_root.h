@@ -5,6 +5,7 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
+#include "kernels/crc64.h"
 #include "kernels/split_join.h"
 #include "kernels/count.h"
 #include "kernels/merge.h"
@@ -30,8 +31,13 @@
  *
  * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides and
  * joint's symbols are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them. The decoder calls this once for each block, when all that could be wrong
- * with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
+ * overlaps none of them.
+ *
+ * Where streaming.crc64 is not NULL, the CRC-64 of dst goes there, in place of the CRC-32C, and the
+ * result is any number: the identity of all of a tensor is made of these (spec 9.2), and tells as
+ * much as the CRCs of its blocks. Either keeps vector units busy that have little else to wait for,
+ * so both take twice the time of one. The decoder calls this once for each block, when all that
+ * could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot fail.
  *
  * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
  * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
@@ -75,7 +81,8 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
 /* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
  * tiers end with. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
-                                 const lmc__join_source *source, size_t n, lmc__progress done)
+                                 const lmc__join_source *source, size_t n, lmc__progress done,
+                                 uint64_t *crc64)
 {
     const unsigned width = source->width;
     size_t i, m, n_right = 0;
@@ -83,8 +90,13 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     for (i = done.n; i < n; i += m) {
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
-        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+#ifndef LMC_NO_SNAPSHOT
+        if (crc64) done.crc64 = k->crc64(done.crc64, dst + i * width, m * width);
+        else
+#endif
+            done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
+    if (crc64) *crc64 = done.crc64;
     return done.crc;
 }
 
@@ -92,8 +104,7 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
-    (void)streaming;
-    return lmc__join_strips(k, dst, &source, n, lmc__no_progress());
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.crc64);
 }
 
 #if LMC__X86
@@ -244,8 +255,9 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
- * plane. */
+/* By strips what is not streamed, whose CRC-64 is wanted (it keeps the vector units busy, so it has
+ * nothing to gain from going on beside), and what is rare: joint planes, and a root that is not the
+ * top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -254,7 +266,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     const int rotate = source.rotate;
     lmc__progress done = lmc__no_progress();
     lmc__strip_buffers buffers;
-    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+    if (streaming.is_on && !streaming.crc64 && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) {
 #define LMC__CALL(w, can_merge)                                                                    \
@@ -268,7 +280,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         default: LMC__CALL(8, 1);
 #undef LMC__CALL
         }
-    return lmc__join_strips(k, dst, &source, n, done);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
 }
 
 /* Elements [i, i + 64) of the plane below the top one, as far as they are packed. Of those that lie
@@ -298,11 +310,9 @@ LMC__INLINE_AVX512 __m512i lmc__load_packed_avx512(const lmc__joint *joint, size
  *
  * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
  * vector by vector, hence behind the rotation. */
-LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
-                                                            const lmc__join_source *source,
-                                                            size_t n, unsigned width, int rotate,
-                                                            lmc__streaming streaming, int streams,
-                                                            int has_root, int has_joint)
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
+    uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, int rotate,
+    lmc__streaming streaming, int streams, int has_root, int has_joint, int has_crc64)
 {
     const __m512i fold = lmc__crc_factor(width);
     const lmc__merged *const root = has_root ? source->root : NULL;
@@ -315,6 +325,10 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
     lmc__progress done = lmc__no_progress();
     size_t i;
     unsigned p;
+#ifndef LMC_NO_SNAPSHOT
+    lmc__crc64_sum_avx512 sum64;
+    lmc__crc64_begin_avx512(&sum64, width);
+#endif
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
     if (has_root) {
         mask = root->mask;
@@ -350,37 +364,46 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(uint8_t *dst,
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
+#ifndef LMC_NO_SNAPSHOT
+        if (has_crc64) lmc__crc64_add_avx512(&sum64, v, width);
+        else
+#endif
+            lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
-        done.crc = lmc__crc_finish(sum, width);
+        done.crc = lmc__crc_finish(sum, width); /* or of nothing */
+#ifndef LMC_NO_SNAPSHOT
+        if (has_crc64) done.crc64 = ~lmc__crc64_join_avx512(sum64.vector, width);
+#endif
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Joint planes are slower anyway, and test for themselves; so does rotate, in any case. Elements of
- * 8 bytes test everything, once for 512 bytes. */
-#define LMC__LOOP(streams, has_root, has_joint)                                                    \
+/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed,
+ * which CRC. Joint planes are slower anyway, and test for themselves; so does rotate, in any case.
+ * Elements of 8 bytes test everything, once for 512 bytes. */
+#define LMC__LOOP(streams, has_root, has_joint, has_crc64)                                         \
     lmc__join_root_loop_avx512(dst, source, n, width, rotate, streaming, streams, has_root,        \
-                               has_joint)
+                               has_joint, has_crc64)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
     LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
         uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
     {                                                                                              \
         const unsigned width = w;                                                                  \
-        const int rotate = source->rotate, streams = streaming.is_on;                              \
-        if (width == 8) return LMC__LOOP(streams, source->root != NULL, source->joint != NULL);    \
-        if (source->joint) return LMC__LOOP(streams, 1, 1);                                        \
-        if (source->root) return streams ? LMC__LOOP(1, 1, 0) : LMC__LOOP(0, 1, 0);                \
-        return streams ? LMC__LOOP(1, 0, 0) : LMC__LOOP(0, 0, 0);                                  \
+        const int rotate = source->rotate, streams = streaming.is_on,                              \
+                  has_crc64 = streaming.crc64 != NULL;                                             \
+        if (width == 8)                                                                            \
+            return LMC__LOOP(streams, source->root != NULL, source->joint != NULL, has_crc64);     \
+        if (source->joint) return LMC__LOOP(streams, 1, 1, has_crc64);                             \
+        if (has_crc64)                                                                             \
+            return source->root ? LMC__LOOP(streams, 1, 0, 1) : LMC__LOOP(streams, 0, 0, 1);       \
+        if (source->root) return streams ? LMC__LOOP(1, 1, 0, 0) : LMC__LOOP(0, 1, 0, 0);          \
+        return streams ? LMC__LOOP(1, 0, 0, 0) : LMC__LOOP(0, 0, 0, 0);                            \
     }
 LMC__DEFINE_JOIN_ROOT(1)
 LMC__DEFINE_JOIN_ROOT(2)
@@ -401,6 +424,6 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
         case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
         default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
         }
-    return lmc__join_strips(k, dst, &source, n, done);
+    return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
 }
 #endif

@@ -1107,10 +1107,10 @@ static const uint64_t lmc__crc64_powers[19] =
 #if LMC__X86 || LMC__NEON
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 63) for the first eight, x^(8 d
  * - 1) for the others. [i]: d = 16 * 2^i. */
-static const uint64_t lmc__crc64_folds[5][2] =
+static const uint64_t lmc__crc64_folds[6][2] =
     {{0xEADC41FD2BA3D420,0x21E9761E252621AC},{0xB0BC2E589204F500,0xE1E0BB9D45D7A44C},
     {0xC32CDB31E18A84A,0x62242240ACE5045A},{0xA1CA681E733F9C40,0x5F852FB61E8D92DC},
-    {0x37CCD3E14069CABC,0xA043808C0F782663}};
+    {0x37CCD3E14069CABC,0xA043808C0F782663},{0xD0B3AA0ED6D54AE0,0xC2409E2537AA5EB1}};
 #endif
 #endif
 

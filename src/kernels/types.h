@@ -50,14 +50,15 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block. */
+/* What a decoding kernel knows of the memory around its block, and who reads it. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
     const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
+    uint64_t *crc64;     /* or NULL: join_root puts the CRC-64 of dst here, and takes no CRC-32C */
 } lmc__streaming;
-static const lmc__streaming lmc__no_streaming = {0, NULL, 0};
+static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
 /* And back: a plane that is yet to be merged; `row` is a list to do that in. */
 typedef struct lmc__merged {

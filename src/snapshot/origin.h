@@ -180,7 +180,7 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
     return found;
 }
 
-/* The same for a part of a tensor of another one. */
+/* The same for a part of another item. */
 static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const size_t n = o->items.size / sizeof(lmc__item),
@@ -192,9 +192,8 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
         const lmc__item *item = lmc__get_item(o, i);
         uint64_t size;
         if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (!item->tensor ||
-            (part->path &&
-             strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0))
+        if (part->path &&
+            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
             continue;
         size = lmc__item_size(o, item);
         if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;

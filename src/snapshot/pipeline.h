@@ -40,6 +40,9 @@ typedef struct lmc__snapshot_job {
     int is_own_prediction;
     /* encoding: room for what quantising makes of the block, if that is wanted; or NULL */
     uint8_t *content;
+    /* a reader's: what its pieces make up is compared with an identity before anybody hears of it
+     */
+    int is_identified;
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -159,6 +162,19 @@ static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
     return LMC_OK;
 }
 
+static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *job, size_t i)
+{
+    return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
+}
+
+/* Where the CRC-64 of all that a job decodes goes, if that is one piece: then it is taken on the
+ * way. NULL: pieces are summed up one by one, when they are decoded. */
+static uint64_t *lmc__whole_crc64(const lmc__coder *c, const lmc__snapshot_job *job)
+{
+    lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
+    return piece && piece->in_tensor && piece->size == job->job.info.size ? &piece->crc64 : NULL;
+}
+
 /* The CRCs of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
  * of them, where the block goes into several files, has its own. Pieces of different jobs are
  * different ones, so tasks do not disturb each other. */
@@ -168,8 +184,9 @@ static void lmc__set_piece_crcs(const lmc__coder *c, const lmc__snapshot_job *jo
     const lmc__kernels *const k = c->wave.k;
     size_t i;
     for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
-        lmc__piece *const piece = (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
-        if (piece->in_tensor) piece->crc64 = k->crc64(0, content, piece->size);
+        lmc__piece *const piece = lmc__piece_at(c, job, i);
+        if (piece->in_tensor && job->job.streaming.crc64 != &piece->crc64)
+            piece->crc64 = k->crc64(0, content, piece->size);
         if (piece->part_size)
             piece->part_crc =
                 piece->part_size == size ? crc : k->crc32c(0, content, piece->part_size);
@@ -199,10 +216,13 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     lmc__snapshot_job *const job = lmc__job_at(c, index);
     const lmc_block_info *const info = &job->job.info;
     const uint8_t *content = job->job.dst;
-    if (job->is_written)
+    if (job->is_written) {
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    else content = lmc__decode_job(&c->wave, &job->job, worker);
+    } else {
+        job->job.streaming.crc64 = job->is_identified ? lmc__whole_crc64(c, job) : NULL;
+        content = lmc__decode_job(&c->wave, &job->job, worker);
+    }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
     if (job->job.status == LMC_OK)
@@ -332,19 +352,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
         job->n_pieces++;
-    }
-    return LMC_OK;
-}
-
-/* A reader's, who wants the identity of a tensor: the part of a block that is kept. */
-static enum lmc_status lmc__plan_content(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job)
-{
-    size_t size = job->job.keep;
-    job->first_piece = c->pieces.size / sizeof(lmc__piece);
-    for (; size != 0; job->n_pieces++) {
-        const lmc__piece piece = lmc__plan_piece(d, size);
-        LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
-        size -= piece.size;
     }
     return LMC_OK;
 }

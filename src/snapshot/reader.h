@@ -71,8 +71,9 @@ struct lmc_reader {
     lmc__meter own_meter, *meter;
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
-    /* the tensor that is being read whole, to know its identity; or NULL */
+    /* the file or the tensor that is being read whole, to know its identity; or NULL */
     lmc__digester *digester;
+    lmc__buffer identities; /* where that goes */
     /* the body of the section of hashes, once they were asked for */
     lmc__buffer hashes;
     /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
@@ -111,6 +112,7 @@ static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *allo
     lmc__visit_windows(&r->back, visit, alloc_user);
     visit(&r->tail, alloc_user);
     visit(&r->hashes, alloc_user);
+    visit(&r->identities, alloc_user);
     visit(&r->names, alloc_user);
     visit(&r->paths, alloc_user);
     visit(&r->base[0], alloc_user);
@@ -465,9 +467,12 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
             block_job->is_own_prediction = lmc__is_own_prediction(run);
             block_job->is_written = 0;
             block_job->n_pieces = 0;
+            block_job->is_identified = r->digester != NULL;
             job->streaming = lmc__no_streaming;
             job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
-            if (r->digester) LMC__TRY(lmc__plan_content(c, r->digester, block_job));
+            if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
+            /* of several pieces each is read again */
+            if (block_job->n_pieces > 1) job->streaming.is_on = 0;
         }
         lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
         LMC__TRY(lmc__jobs_status(c, n));
@@ -605,20 +610,71 @@ static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_
     return LMC_OK;
 }
 
+/* Bytes of a file that is the reader's, within it. */
+static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
+                                       uint8_t *dst, size_t size)
+{
+    enum lmc_status status;
+    int is_outermost;
+    if (size == 0) return LMC_OK;
+    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
+    status = lmc__read_runs(r, file_number, offset, dst, size);
+    lmc__end_work(r->meter, is_outermost);
+    return status;
+}
+
+/* All of `whole`, which begins at that offset of the file: its identities must be what the index
+ * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
+ * another snapshot's. *crc: of all its bytes, as blocks say.
+ *
+ * Most blocks leave their own CRC out: what is wrong with one is wrong with the identity. So a
+ * status of its own is found by reading once more, as if nobody had asked for identities. */
+static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
+                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+{
+    const size_t n = lmc__count_identities(whole);
+    lmc__digester digester;
+    enum lmc_status status;
+    size_t i;
+    LMC__TRY(lmc__reserve(&r->identities, (uint64_t)LMC_IDENTITY_SIZE * n));
+    lmc__begin_digester(&digester, whole);
+    digester.identities = r->identities.data;
+    r->digester = &digester;
+    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    r->digester = NULL;
+    r->coder->pieces.size = 0; /* after an error there may be some */
+    if (status != LMC_OK) return status;
+    lmc__finish_digester(&digester);
+    *crc = digester.file_crc;
+    for (i = 0; i < n; i++) {
+        const uint8_t *const identity =
+            whole->n_tensors ? whole->tensors[i].identity : whole->identity;
+        if (memcmp(digester.identities + LMC_IDENTITY_SIZE * i, identity, LMC_IDENTITY_SIZE) == 0)
+            continue;
+        LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
+        return LMC_ERR_CORRUPT;
+    }
+    return LMC_OK;
+}
+
+/* What is read whole is checked; of a damaged file nobody asks that much. */
+static int lmc__checks_identities(const lmc_reader *r)
+{
+    return !r->options.skip_identities && !r->is_salvage;
+}
+
 LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
-    enum lmc_status status;
     const lmc_file *f;
-    int is_outermost;
+    uint32_t crc;
     if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
     if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, (uint8_t *)dst, size);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
+    if (size != f->size || !lmc__checks_identities(r))
+        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+    return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
 /* It is the reader's own, so its identity is that of the index. */
@@ -631,41 +687,24 @@ static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const 
     return i < f->n_tensors && tensor == &f->tensors[i];
 }
 
-/* All of a tensor: its identity must be what the index says. The CRCs of blocks tell nothing of
- * that if whole blocks, with what the index has of them, are another snapshot's. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
-                                         const lmc_tensor *tensor, void *dst)
-{
-    uint8_t identity[LMC_IDENTITY_SIZE];
-    lmc__digester digester;
-    enum lmc_status status;
-    lmc_tensor alone = *tensor;
-    lmc_file file;
-    memset(&file, 0, sizeof file);
-    alone.offset = 0;
-    file.n_tensors = 1;
-    file.tensors = &alone;
-    file.size = tensor->size;
-    lmc__begin_digester(&digester, &file);
-    r->digester = &digester;
-    status = lmc_reader_read_file(r, file_number, tensor->offset, dst, (size_t)tensor->size);
-    r->digester = NULL;
-    r->coder->pieces.size = 0; /* after an error there may be some */
-    if (status != LMC_OK) return status;
-    lmc__finish_identity_to(&digester, identity);
-    LMC__CHECK(memcmp(identity, tensor->identity, LMC_IDENTITY_SIZE) == 0, LMC_ERR_CORRUPT);
-    return LMC_OK;
-}
-
 LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                const lmc_tensor *tensor, uint64_t offset, void *dst,
                                                size_t size)
 {
+    lmc_tensor alone;
+    lmc_file file;
+    uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (r && r->options.check_identities && dst && size && size == tensor->size && !r->is_salvage &&
-        lmc__is_listed_tensor(r, file_number, tensor))
-        return lmc__read_checked(r, file_number, tensor, dst);
-    return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
+    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_identities(r) ||
+        !lmc__is_listed_tensor(r, file_number, tensor))
+        return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
+    alone = *tensor;
+    alone.offset = 0;
+    memset(&file, 0, sizeof file);
+    file.n_tensors = 1;
+    file.tensors = &alone;
+    file.size = tensor->size;
+    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
 }
 
 /* The value is in the index itself, which stays. */

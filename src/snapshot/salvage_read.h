@@ -46,7 +46,7 @@
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, const lmc__found_block *block,
                                         uint8_t *dst)
 {
-    static const lmc__streaming off = {0, NULL, 0};
+    static const lmc__streaming off = {0, NULL, 0, NULL};
     const lmc__reader_run *const run = number == SIZE_MAX ? NULL : lmc__run_at(r, number);
     lmc__coder *const c = r->coder;
     enum lmc_status status;

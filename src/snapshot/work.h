@@ -126,3 +126,72 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
     m->left -= work;
     return LMC_OK;
 }
+
+#ifndef LMC_NO_ENCODER
+/* What a writer keeps to, so that no reader refuses what it has written (spec R12-7). It does not
+ * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
+ * blocks may have, from 4 KiB to 1 MiB, side by side:
+ *
+ *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
+ *     blocks of 8 KiB      |   |   |x  |   |   |y  |   |x
+ *     ...
+ *     blocks of 1 MiB      |       x       |    y      |
+ *
+ * Small blocks are missed often, large ones cost much; whoever stays within all accounts can be
+ * read. A prediction that one cannot pay for is not made: that costs size, for a tensor of less
+ * than a block's 64th part, in a place that nobody was near.
+ *
+ * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
+ * that may be filled behind it. */
+#define LMC__REACH_LOG2 12u
+#define LMC__REACH_SIZES 9u
+#define LMC__REACH_COST 3u
+
+typedef struct lmc__reach {
+    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file, of
+     * the block, plus 1; 0: none */
+    uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
+    /* for what is asked for from front to back; for the blocks that one request wants */
+    uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
+    uint64_t size, request; /* bytes that are predicted so far; number of the request */
+} lmc__reach;
+
+/* Looks a block up, and makes it the latest; returns whether it was there. */
+static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uint64_t block)
+{
+    unsigned i = 0;
+    int found;
+    while (i < LMC__N_WINDOWS - 1 && (last[i][0] != file || last[i][1] != block)) i++;
+    found = last[i][0] == file && last[i][1] == block;
+    for (; i > 0; i--) memcpy(last[i], last[i - 1], sizeof last[i]);
+    last[0][0] = file;
+    last[0][1] = block;
+    return found;
+}
+
+/* Bytes of a file of the base are to predict as many; what is at `request` is decoded at once.
+ * Returns 0 if that is too far away. Blocks between the first and the last pay for themselves. */
+static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
+                          uint64_t request)
+{
+    lmc__reach next = *r;
+    unsigned i;
+    next.size += size;
+    if (request != next.request) memset(next.of_request, 0, sizeof next.of_request);
+    next.request = request;
+    for (i = 0; i < LMC__REACH_SIZES; i++) {
+        const unsigned log2_size = LMC__REACH_LOG2 + i;
+        const uint64_t first = offset >> log2_size, last = (offset + size - 1) >> log2_size,
+                       cost = (uint64_t)LMC__REACH_COST << log2_size;
+        uint64_t n = !lmc__reach_block(next.last[i], file + 1, first);
+        if (last != first) n += !lmc__reach_block(next.last[i], file + 1, last);
+        next.spent[i] += n * cost;
+        next.of_request[i] += n * cost;
+        if (next.spent[i] > lmc__work_for(next.size + LMC__WORK_FREE, 1) ||
+            next.of_request[i] > lmc__work_for(LMC__WORK_FREE, 1))
+            return 0;
+    }
+    *r = next;
+    return 1;
+}
+#endif

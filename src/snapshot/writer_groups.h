@@ -52,7 +52,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     if (w->plan.origin.base &&
         !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved;
+    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
 /* The file that was listed last waits for its bytes. */

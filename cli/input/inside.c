@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "inside.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../lmc.h"
+#include "../format/dcp.h"
+#include "../format/pickle.h"
+#include "../format/view.h"
+#include "archive.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+
+struct place_in_archive {
+    lmc_base content; /* which keeps the block that was decoded last */
+    size_t file;
+};
+
+static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const struct place_in_archive *p = (const struct place_in_archive *)user;
+    return p->content.read(p->content.user, p->file, offset, dst, size) != LMC_OK;
+}
+
+/* The number of .metadata in the directory of that path. SIZE_MAX: there is none. */
+static size_t find_metadata(const struct archive *a, const char *path)
+{
+    const size_t n = snapshot_info(a->reader).n_files, size = (size_t)(base_name(path) - path);
+    for (size_t i = 0; i < n; i++) {
+        const lmc_file *f = lmc_reader_get_file(a->reader, i);
+        if (strncmp(f->path, path, size) == 0 && strcmp(f->path + size, ".metadata") == 0) return i;
+    }
+    return SIZE_MAX;
+}
+
+/* Returns 1 if the names of the items are known; to be freed. */
+static int read_metadata(struct dcp *d, struct archive *a, const char *path)
+{
+    const size_t i = find_metadata(a, path);
+    const lmc_file *f = i == SIZE_MAX ? NULL : lmc_reader_get_file(a->reader, i);
+    enum container_result result = CONTAINER_BAD;
+    void *data;
+    if (!f || f->size > PICKLE_MAX_SIZE) return 0;
+    data = resize(NULL, (size_t)f->size, 1);
+    if (lmc_reader_read_file(a->reader, i, 0, data, (size_t)f->size) == LMC_OK)
+        result = dcp_read(d, data, (size_t)f->size);
+    free(data);
+    if (result == CONTAINER_MEMORY) check_memory(NULL);
+    return result == CONTAINER_OK;
+}
+
+int look_inside(struct container *c, struct archive *a, size_t file)
+{
+    const lmc_file *f = lmc_reader_get_file(a->reader, file);
+    struct place_in_archive place;
+    struct view v;
+    struct dcp d;
+    unsigned char head[4];
+    enum container_result result;
+    int is_known;
+    if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
+    place.content = lmc_reader_base(a->reader);
+    place.file = file;
+    v.size = f->size;
+    v.read = read_inside;
+    v.user = &place;
+    if (container_kind_of_name(f->path) != CONTAINER_NONE ||
+        read_inside(&place, 0, head, sizeof head) != 0 ||
+        !container_wants_view(head, sizeof head, f->path))
+        return 0;
+    is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path);
+    result = container_parse_view(c, &v, base_name(f->path), is_known ? &d : NULL);
+    if (is_known) dcp_free(&d);
+    if (result == CONTAINER_MEMORY) check_memory(NULL);
+    return result == CONTAINER_OK;
+}

@@ -1,0 +1,23 @@
+/* inside.h - what the container in a file of a snapshot says itself
+ * SPDX-License-Identifier: MIT
+ *
+ * A snapshot lists tensors, each with bytes of its own. The file that it was made of may know more:
+ * names that share bytes, orders of dimensions. This reads that from the file within the snapshot.
+ */
+#ifndef LMC_CLI_INSIDE_H
+#define LMC_CLI_INSIDE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "../format/container.h"
+
+struct archive;
+
+/* What the file of that number holds: views of PyTorch; else nothing. Returns 1 if so: then it is
+ * to be freed by container_free(). What cannot be read (a base is missing, the file is damaged)
+ * holds nothing. */
+int look_inside(struct container *c, struct archive *a, size_t file);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+#include "restore_wanted.h"
+
+#include <fnmatch.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../sys/memory.h"
+#include "../sys/names.h"
+
+/* -- patterns -- */
+
+/* A path, a pattern ('*' matches '/', too), or a directory above it. */
+static int matches(const char *pattern, const char *path)
+{
+    size_t size;
+    while (strncmp(pattern, "./", 2) == 0) pattern += 2;
+    size = strlen(pattern);
+    while (size > 1 && pattern[size - 1] == '/') size--;
+    if (strncmp(pattern, path, size) == 0 && (path[size] == 0 || path[size] == '/')) return 1;
+    return fnmatch(pattern, path, 0) == 0;
+}
+
+int matches_any(struct wanted *w, const char *path)
+{
+    int result = 0;
+    for (size_t i = 0; i < w->n; i++)
+        if (matches(w->patterns[i], path)) result = w->is_used[i] = 1;
+    return result;
+}
+
+/* -- what is there -- */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The number of the first of the sorted files that is not before the path. */
+static size_t search_file(const struct wanted *w, const char *path)
+{
+    size_t low = 0, high = w->n_files;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(w->files[middle], path) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static int is_listed(const struct wanted *w, const char *path)
+{
+    const size_t i = search_file(w, path);
+    return i < w->n_files && strcmp(w->files[i], path) == 0;
+}
+
+static int has_files_below(const struct wanted *w, const char *path)
+{
+    char *below = join_path(path, "x");
+    const size_t size = strlen(below) - 1;
+    size_t i;
+    int result;
+    below[size] = 0;
+    i = search_file(w, below);
+    result = i < w->n_files && strncmp(w->files[i], below, size) == 0;
+    free(below);
+    return result;
+}
+
+/* A file or directory, or what is only the parent of some. */
+static int is_there(const struct wanted *w, const char *path)
+{
+    return *path == 0 || is_listed(w, path) || has_files_below(w, path);
+}
+
+static int is_file(const struct wanted *w, const char *path)
+{
+    return is_listed(w, path) && !has_files_below(w, path);
+}
+
+/* -- links -- */
+
+/* "a/../b" and "./b" are b; in place. 0: it leads out of the snapshot. */
+static int make_plain(char *path)
+{
+    char *to = path;
+    for (const char *part = path; part;) {
+        const size_t size = strcspn(part, "/");
+        const char *next = part[size] ? part + size + 1 : NULL;
+        if (size == 2 && part[0] == '.' && part[1] == '.') {
+            if (to == path) return 0;
+            for (to--; to > path && to[-1] != '/';) to--;
+        } else if (size && !(size == 1 && part[0] == '.')) {
+            memmove(to, part, size);
+            to += size;
+            *to++ = '/';
+        }
+        part = next;
+    }
+    if (to > path) to--;
+    *to = 0;
+    return 1;
+}
+
+/* The link that the path is, or that is a directory above it; NULL: none. *size: of its path. */
+static const struct link *find_link_on(const struct wanted *w, char *path, size_t *size)
+{
+    for (*size = strcspn(path, "/");; *size += 1 + strcspn(path + *size + 1, "/")) {
+        const char end = path[*size];
+        const struct link *l;
+        path[*size] = 0;
+        l = find_link_record(w->links, path);
+        path[*size] = end;
+        if (l && l->type == LINK_SYMBOLIC) return l;
+        if (!end) return NULL;
+    }
+}
+
+/* Where the path leads by one link; NULL: out of the snapshot. To be freed. */
+static char *step(const struct link *l, const char *rest)
+{
+    char *directory, *target, *to;
+    if (*l->target == '/') return NULL;
+    directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
+    target =
+        *directory ? join_path(directory, l->target) : copy_string(l->target, strlen(l->target));
+    to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
+    free(directory);
+    free(target);
+    if (make_plain(to)) return to;
+    free(to);
+    return NULL;
+}
+
+static void add_led(struct wanted *w, const char *real, const char *shown)
+{
+    if (w->n_led == w->room) {
+        w->room = w->room * 2 + 16;
+        w->list = (struct led *)resize(w->list, w->room, sizeof *w->list);
+    }
+    w->list[w->n_led].real = copy_string(real, strlen(real));
+    w->list[w->n_led++].shown = copy_string(shown, strlen(shown));
+}
+
+/* Follows the links on the path, all of which are wanted, to what is there: 1; 0: there is no link
+ * on it, or it leads to nothing that the snapshot holds. shown: what a file there is restored as;
+ * NULL: as is wanted of all, be it a file or a directory. */
+static int follow(struct wanted *w, const char *path, const char *shown)
+{
+    const struct link *first = NULL;
+    char *at = copy_string(path, strlen(path));
+    int result = 0;
+    for (int n = 0; at && n < 40; n++) {
+        size_t size;
+        const struct link *l = make_plain(at) && *at ? find_link_on(w, at, &size) : NULL;
+        char *to;
+        if (!l) break;
+        w->is_taken[l - w->links->list] = 1;
+        if (!first) first = l;
+        to = step(l, at + size);
+        free(at);
+        at = to;
+    }
+    if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
+        add_led(w, at, shown ? shown : w->is_dereferenced ? path : at);
+        if (w->n_followed++ == 0) w->followed = first;
+        result = 1;
+    } else if (first && w->n_lost++ == 0) w->lost = first;
+    free(at);
+    return result;
+}
+
+static int compare_led(const void *a, const void *b)
+{
+    const struct led *x = (const struct led *)a, *y = (const struct led *)b;
+    const int order = strcmp(x->real, y->real);
+    return order ? order : strcmp(x->shown, y->shown);
+}
+
+/* Without those that are there twice. */
+static void sort_led(struct wanted *w)
+{
+    size_t n = 0;
+    if (w->n_led) qsort(w->list, w->n_led, sizeof *w->list, compare_led);
+    for (size_t i = 0; i < w->n_led; i++)
+        if (n && compare_led(&w->list[n - 1], &w->list[i]) == 0) {
+            free(w->list[i].real);
+            free(w->list[i].shown);
+        } else w->list[n++] = w->list[i];
+    w->n_led = n;
+}
+
+/* The number of the first link that may lie below the directory. */
+static size_t search_link(const struct wanted *w, const char *directory)
+{
+    size_t low = 0, high = w->links->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(w->links->list[middle].path, directory) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Links below what a link leads to are wanted with it. In the place of links only files are: what
+ * a directory holds may lead back to it. */
+static void follow_below(struct wanted *w, const char *directory, const char *shown)
+{
+    const size_t size = strlen(directory);
+    for (size_t i = search_link(w, directory);
+         i < w->links->n && strncmp(w->links->list[i].path, directory, size) == 0; i++) {
+        const struct link *l = &w->links->list[i];
+        char *path;
+        if (l->type != LINK_SYMBOLIC || (size && l->path[size] != '/')) continue;
+        if (!w->is_dereferenced && !w->is_taken[i]) (void)follow(w, l->path, NULL);
+        if (!w->is_dereferenced) continue;
+        path = join_path(shown, l->path + size + (size != 0));
+        (void)follow(w, l->path, path);
+        free(path);
+    }
+}
+
+/* The same for all that was found, and what is found by that. */
+static void follow_all_below(struct wanted *w)
+{
+    const size_t n = w->n_led;
+    for (size_t i = 0; i < (w->is_dereferenced ? n : w->n_led); i++) {
+        const struct led l = w->list[i]; /* the list moves, its texts do not */
+        follow_below(w, l.real, l.shown);
+    }
+}
+
+void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct links *links,
+                 const lmc_reader *reader, int is_dereferenced)
+{
+    lmc_snapshot_info info;
+    memset(w, 0, sizeof *w);
+    w->patterns = patterns;
+    w->n = n;
+    w->links = links;
+    w->is_dereferenced = is_dereferenced;
+    w->is_used = (unsigned char *)resize(NULL, n + 1, 1);
+    memset(w->is_used, 0, n + 1);
+    w->is_taken = (unsigned char *)resize(NULL, links->n + 1, 1);
+    memset(w->is_taken, 0, links->n + 1);
+    if (links->n == 0 || lmc_reader_get_info(reader, &info) != LMC_OK) return;
+    w->n_files = info.n_files;
+    w->files = (const char **)resize(NULL, w->n_files + 1, sizeof *w->files);
+    for (size_t i = 0; i < w->n_files; i++) w->files[i] = lmc_reader_get_file(reader, i)->path;
+    qsort((void *)w->files, w->n_files, sizeof *w->files, compare_texts);
+    for (size_t i = 0; i < n; i++) /* "latest/config.json", where latest is a link */
+        if (follow(w, patterns[i], NULL)) w->is_used[i] = 1;
+    for (size_t i = 0; i < links->n; i++)
+        if (links->list[i].type == LINK_SYMBOLIC && matches_any(w, links->list[i].path)) {
+            if (!w->is_taken[i]) (void)follow(w, links->list[i].path, NULL);
+            w->is_taken[i] = 1;
+        }
+    follow_all_below(w);
+    sort_led(w);
+}
+
+const char *next_file(const struct wanted *w, const struct led *l, size_t *at)
+{
+    const size_t size = strlen(l->real);
+    if (*at == 0) { /* what lies below "a" comes behind "a-b" */
+        char *below = size ? join_path(l->real, "x") : copy_string("x", 1);
+        const size_t i = search_file(w, l->real);
+        below[strlen(below) - 1] = 0;
+        *at = 1 + search_file(w, below);
+        free(below);
+        if (size && i < w->n_files && strcmp(w->files[i], l->real) == 0) return w->files[i];
+    }
+    if (*at > w->n_files || strncmp(w->files[*at - 1], l->real, size) != 0 ||
+        (size && w->files[*at - 1][size] != '/'))
+        return NULL;
+    return w->files[(*at)++ - 1];
+}
+
+void free_wanted(struct wanted *w)
+{
+    for (size_t i = 0; i < w->n_led; i++) {
+        free(w->list[i].real);
+        free(w->list[i].shown);
+    }
+    free(w->list);
+    free((void *)w->files);
+    free(w->is_used);
+    free(w->is_taken);
+}

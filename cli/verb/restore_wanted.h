@@ -1,0 +1,47 @@
+/* restore_wanted.h - which files of a snapshot are wanted: by name, by pattern, or by a link
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_RESTORE_WANTED_H
+#define LMC_CLI_RESTORE_WANTED_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "../../lmc.h"
+#include "../input/links.h"
+
+/* What a link leads to: real, in the snapshot, restored as `shown`. */
+struct led {
+    char *real, *shown;
+};
+
+struct wanted {
+    char *const *patterns; /* the user's */
+    size_t n;
+    const struct links *links;
+    int is_dereferenced;     /* what links lead to is restored in their place */
+    unsigned char *is_used;  /* of each pattern: it has led to something */
+    unsigned char *is_taken; /* of each link: it is wanted */
+    struct led *list;        /* sorted by what is real */
+    size_t n_led, room;
+    const char **files; /* the paths of all files of the snapshot, sorted */
+    size_t n_files;
+    size_t n_followed, n_lost;          /* links that lead to what is there; elsewhere */
+    const struct link *followed, *lost; /* the first of each */
+};
+
+/* Finds the links that the patterns want, and what they lead to, and so on. */
+void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct links *links,
+                 const lmc_reader *reader, int is_dereferenced);
+
+/* Whether a pattern wants the path; marks it as used. */
+int matches_any(struct wanted *w, const char *path);
+
+/* The path of the next file that an entry of the list leads to: it itself, or what is below it. *at
+ * begins as 0. NULL: there are no more. */
+const char *next_file(const struct wanted *w, const struct led *l, size_t *at);
+
+void free_wanted(struct wanted *w);
+
+#endif
