@@ -578,9 +578,11 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
         if (p->file.n_tensors != 0) {
             const lmc_tensor *t = &p->file.tensors[i];
             while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
-            if (at < t->offset) {
-                LMC__TRY(lmc__append_segment(p, at, t->offset - at, 0, 0));
-                at = t->offset;
+            if (at < t->offset) { /* the run may end before t: it has whole elements */
+                const uint64_t next = lmc__min64(end, t->offset);
+                LMC__TRY(lmc__append_segment(p, at, next - at, 0, 0));
+                at = next;
+                continue;
             }
             start = t->offset;
             stop = lmc__min64(end, start + t->size);
