@@ -7684,11 +7684,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-#ifndef LMC_NO_SNAPSHOT
+#ifdef LMC_NO_SNAPSHOT
+        (void)has_crc64;
+#else
         if (has_crc64) lmc__crc64_add_avx512(&sum64, v, width);
         else
 #endif
-            lmc__crc_add_avx512(sum, fold, v, width, &start);
+        lmc__crc_add_avx512(sum, fold, v, width, &start);
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width); /* or of nothing */
