@@ -180,7 +180,7 @@ def tensors_of_one_byte(n, n_blocks=1):
     step = len(data) // n
     body = varint(1) + bytes([0, 0]) + varint(0) + varint(len(data)) + varint(n)
     for i, name in enumerate(names):
-        body += bytes([2 if i else 0, 0]) + varint(len(name)) + name + (varint(step - 1) if i else b"") + bytes([2, 1]) + varint(1)
+        body += bytes([2 if i else 0, 0]) + varint(len(name)) + name + (varint(step - 1) if i else b"") + bytes([5, 1]) + varint(1)  # U8
     one = identity(0, b"U8", (1,), bytes(1))
     f.file(body, crc(data), [(name, one) for name in names])
     f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])

@@ -1528,7 +1528,7 @@ class BadSnapshots(Case):
                 bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
                 p = subprocess.run([LMC, "-t", "--no-search", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
                 if kind == "valid":
-                    self.assertEqual(p.returncode, 0, (path, p.stderr))
+                    self.assertIn(p.returncode, (0, 3) if v["section"] == "10.2" and "or" in v else (0,), (path, p.stderr))
                     if v["base_identity"]:
                         self.assertEqual(subprocess.run([LMC, "-t", "--no-search", path], capture_output=True).returncode, 4, path)
                     continue

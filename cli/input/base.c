@@ -225,7 +225,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     if (status == LMC_OK) return LMC_OK;
     if (status != LMC_ERR_READ || b->archive.error) { /* else its own base has failed */
         b->is_damaged = 1;
-        b->instead = find_instead(b);
+        b->instead = b->is_subject ? NULL : find_instead(b);
     }
     if (b->instead) {
         say(b->name, "is damaged: %s; its copy %.300s is read instead", lmc_status_text(status),
@@ -631,7 +631,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     return code;
 }
 
-void add_base(struct bases *bases, const char *name)
+struct base *add_base(struct bases *bases, const char *name)
 {
     struct base *b;
     bases->list = (struct base *)resize(bases->list, bases->n + 1, sizeof *bases->list);
@@ -639,6 +639,7 @@ void add_base(struct bases *bases, const char *name)
     memset(b, 0, sizeof *b);
     b->name = name;
     b->all = bases;
+    return b;
 }
 
 static int check_views(const struct base *b)

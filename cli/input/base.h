@@ -99,6 +99,7 @@ struct base {
     int is_visited;       /* its own base is being looked for */
     int is_target;        /* of lmc apply, which knows what to do with a half */
     int is_damaged;       /* a snapshot: it cannot be read */
+    int is_subject;       /* what the user asks about: no copy may stand in for it */
     struct base *instead; /* of a damaged one: another copy, which is read; NULL: there is none */
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_base source;    /* for the library, when ready */
@@ -170,7 +171,7 @@ int choose_base(const struct base **base, const struct common *o);
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o);
 
 /* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
-void add_base(struct bases *bases, const char *name);
+struct base *add_base(struct bases *bases, const char *name);
 
 /* That what was read of the bases is what was identified. To be asked before an output gets its
  * name. */

@@ -280,6 +280,6 @@ int add_snapshots(char *const *names, size_t n, const char *verb, const struct c
                         "'lmc %s' wants files and directories, not standard input", verb);
         if (stat(names[i], &st) != 0) return fail_errno(names[i], errno, "cannot open it");
     }
-    for (size_t i = 0; i < n; i++) add_base(o->bases, names[i]);
+    for (size_t i = 0; i < n; i++) add_base(o->bases, names[i])->is_subject = 1;
     return CODE_OK;
 }
