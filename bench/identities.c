@@ -1,6 +1,6 @@
 /* How often do identities of small tensors collide? Of N tensors (default 10,000,000) of one shape,
  * 4096 weights in bf16 like those of an RMSNorm: the pairs that share their CRC-32C (the leaves of
- * drafts), the CRC-64 (a leaf of 1.0: spec 9.1; a tensor of up to 256 KiB has one), and parts of
+ * drafts), the CRC-64 (a leaf of 1.0: spec 9.2; a tensor of up to 256 KiB has one), and parts of
  * that, which must collide as often as random numbers if it is as good as its size says.
  *
  *   cc -O2 -I. bench/identities.c -o build/identities -lm && build/identities [N [SEED]]

@@ -107,7 +107,7 @@ extern "C" {
 #define LMC_VERSION "0.6.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know their header tells (LMC_ERR_UNSUPPORTED). Files of drafts
+ * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
  * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
@@ -154,8 +154,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable; those of files
- * are the same (spec 5.1). */
+/* The dtypes of safetensors 0.8, in the order of their widths. Numbers are stable. Those of files
+ * are the same, 1 to 22 (spec 5.1); files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -625,7 +625,7 @@ LMC_API void lmc_memory_free(lmc_memory *memory);
 #ifndef LMC_NO_STDIO
 /* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
  * what was written is on its way until then). A source seeks; its size is taken when it is made.
- * Errors: ARGUMENT, READ (the file cannot seek, or is larger than a long can say). */
+ * Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
@@ -658,7 +658,7 @@ typedef struct lmc_writer_options {
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
      * takes some 120 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
-     * those that are alike should come one after another. The file's header tells. With a base
+     * those that are alike should come one after another. With a base
      * those that the base has are written by themselves, as long as the snapshot may be restored
      * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
@@ -817,7 +817,7 @@ typedef struct lmc_restore_options {
  *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
  *   belongs, also after a crash.
  * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
- * If bytes before that are not those of the delta: BASE_WRONG. An done_size within a block or
+ *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */

@@ -5,14 +5,13 @@
  * the width only, so this table serves encoders, and whoever computes sizes from shapes.
  *
  * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), a row here at that number, and its bits in the table of spec 5.1, which decoders
- * check a tensor's size by: they refuse what they took for an unknown string before, so that is a
- * change of the format. Nothing in a block depends on it.
+ * never change), and a row here at that number. The table of spec 5.1 is closed: files have the new
+ * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
+ * depends on it.
  *
- * Beside this: the table of the spec stands in its decoders, too (spec/lmc_decode.py, spec/ports),
- * and in spec/make_vectors.py; what is known of a dtype's values, such as that it has a sign, is in
- * cli/ (grep for a dtype that is alike); tests/test_block.c has the names once more.
- * CONTRIBUTING.md has the steps.
+ * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
+ * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
+ * steps.
  *
  * rotates: 1 where the top bit of an element is a sign and an exponent of 8 bits or so follows.
  * Then encoders rotate elements left by one bit, so that the exponent is all of the top plane and
