@@ -283,6 +283,23 @@ class Chains(Case):
         self.lmc("-d", "--base", "s", "--base", "x", "--base", "y/z", "-o", "s/out", "s/4.lmc")  # a place to look is no base
         self.assertEqual(self.read("s/out"), self.data[4])
 
+    def test_chain_of_deltas_against_raw_files(self):
+        """Each is one delta deep, as it was made; what restores the raw file of the next is a delta, too."""
+        for k in range(4):
+            os.makedirs(self.path("t"), exist_ok=True)
+            self.lmc("%d.st" % k, "-o", "t/%d.lmc" % k, *(["--base", "%d.st" % (k - 1)] if k else []))
+        for k in range(4):
+            self.away("%d.st" % k, "raw")
+        self.restores("t/3.lmc", self.data[3])
+        self.assertIn(b"  chain    t/2.lmc <- t/1.lmc <- t/0.lmc\n", self.lmc("-l", "t/3.lmc").stdout)
+        self.away("t/3.lmc", "u")
+        self.restores("u/3.lmc", self.data[3], "--search", "t")
+        self.lmc("cat", "--base", "t", "u/3.lmc", "w[3]")
+        os.unlink(self.path("t/0.lmc"))
+        self.refuses("-t", "u/3.lmc", "--search", "t", code=4, says="t/1.lmc: needs the base")
+        self.write("u/same.lmc", self.read("u/3.lmc"))  # no way round, however often it is there
+        self.refuses("-t", "u/3.lmc", code=4, says="needs the base")
+
     def test_all_that_is_missing(self):
         for k in (0, 2):
             self.away("s/%d.lmc" % k, "x")

@@ -143,10 +143,19 @@ static void look_at_places(const struct archive *delta, const struct common *o)
     free(beside);
 }
 
-/* A snapshot in one of the places, of a shorter chain than the delta's: so that no loop comes of
- * snapshots that nobody has named, and the delta is not taken for its own base when nothing has
- * changed. A damaged one was reported, and others are tried. */
-static struct base *find_in_places(struct archive *delta, const struct common *o, int *code)
+/* The entry is the delta's own file: when nothing has changed, it has the identity of its base. */
+static int is_delta(const struct place_entry *e, const struct archive *delta)
+{
+    struct stat st;
+    return delta->fd >= 0 && stat(e->path, &st) == 0 && same_file(&st, &delta->st);
+}
+
+/* A snapshot in one of the places, of a shorter chain than the delta's: so no loop comes of
+ * snapshots that nobody has named. Or, if is_longer, of any other chain: the delta was made against
+ * a raw file, and what restores it is a delta itself. A damaged one was reported, and others are
+ * tried. */
+static struct base *find_in_places(struct archive *delta, int is_longer, const struct common *o,
+                                   int *code)
 {
     size_t n;
     const struct place_entry *e;
@@ -157,7 +166,8 @@ static struct base *find_in_places(struct archive *delta, const struct common *o
     for (size_t i = 0; i < n; i++) {
         struct base *b;
         int result;
-        if (e[i].chain_depth >= delta->chain_depth) continue;
+        if ((e[i].chain_depth >= delta->chain_depth) != is_longer || is_delta(&e[i], delta))
+            continue;
         b = add_found(o->bases, e[i].path);
         if (is_wanted(b, delta, &visited, o, &result)) return b;
         damaged = worse(damaged, result);
@@ -232,12 +242,14 @@ static struct base *look_for_base(struct archive *delta, const struct common *o,
     int damaged = CODE_OK;
     look_at_given(o);
     b = find_given(delta, 1, &visited, o, &damaged);
-    if (!b && *code == CODE_OK && has_places_given(o)) b = find_in_places(delta, o, code);
+    if (!b && *code == CODE_OK && has_places_given(o)) b = find_in_places(delta, 0, o, code);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 0, &visited, o, code);
     if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, &damaged);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 1, &visited, o, code);
-    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, o, code);
+    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, 0, o, code);
     if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_by_name(delta, o, code);
+    if (!b && *code == CODE_OK && !visited && (!o->bases->is_closed || has_places_given(o)))
+        b = find_in_places(delta, 1, o, code);
     if (!b && *code == CODE_OK) *code = damaged;
     return b || *code != CODE_OK ? b : visited;
 }
@@ -257,17 +269,21 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
 
 /* -- telling -- */
 
-/* The snapshot with that identity and a shorter chain, as far as can be seen from outside. */
+/* The snapshot with that identity and a shorter chain, as far as can be seen from outside; else one
+ * with any chain, which is not the delta. */
 static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
-                                        const struct common *o)
+                                        const struct archive *delta, const struct common *o)
 {
     struct places *const all[] = {o->bases->given, o->bases->places};
+    const struct place_entry *longer = NULL;
     for (size_t k = 0; k < 2; k++) {
         size_t n;
         const struct place_entry *e = find_places(all[k], wanted, &n);
         if (n && e->chain_depth < depth) return e; /* the first has the shortest chain */
+        for (; n > 0 && !longer; n--, e++)
+            if (!is_delta(e, delta)) longer = e;
     }
-    return NULL;
+    return longer;
 }
 
 void print_chain(struct archive *delta, const struct common *o)
@@ -282,13 +298,13 @@ void print_chain(struct archive *delta, const struct common *o)
     look_at_places(delta, o);
     printf("  chain    ");
     while (depth) {
-        const struct place_entry *e = locate(wanted, depth, o);
+        const struct place_entry *e = locate(wanted, depth, delta, o);
         char *directory;
         if (n++ < MOST && e) {
             printf("%s", n > 1 ? " <- " : "");
             print_name(e->path);
         }
-        if (!e) break;
+        if (!e || n > o->bases->given->n + o->bases->places->n) break; /* or they go round */
         depth = e->chain_depth;
         memcpy(wanted, e->wanted, sizeof wanted);
         directory = directory_of(e->path); /* where the next one may be: e is not valid then */
