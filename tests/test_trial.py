@@ -128,6 +128,24 @@ class Arguments(Case):
         self.refuses("--dtype", "bf17", "a", code=2, says="--dtype wants")
 
 
+class Parts(Case):
+    def test_directories_of_chosen_files(self):
+        """A private directory stays private, and has its time, when a part of the snapshot is restored."""
+        self.write("p/priv/deep/t", b"t")
+        self.write("p/pub/u", b"u")
+        for path, mode in (("p/priv/deep", 0o500), ("p/priv", 0o700)):
+            os.utime(self.path(path), (1e9, 1e9))
+            os.chmod(self.path(path), mode)
+        self.lmc("p")
+        self.lmc("-d", "-o", "x/", "p.lmc", "priv/deep/t")
+        for path, mode in (("x/priv/deep", 0o500), ("x/priv", 0o700)):
+            st = os.stat(self.path(path))
+            self.assertEqual((st.st_mode & 0o777, st.st_mtime), (mode, 1e9), path)
+        self.assertEqual(self.read("x/priv/deep/t"), b"t")
+        for d in ("p", "x"):
+            os.chmod(self.path(d + "/priv/deep"), 0o700)
+
+
 class Outputs(Case):
     run_in_terminal = test_command.Terminals.run_in_terminal
 

@@ -33,6 +33,8 @@ struct extraction {
     const struct common *o;
     struct output out; /* if that is standard output */
     unsigned char *window;
+    char **made; /* directories that were not there, below the target */
+    size_t n_made, room;
     uint64_t size;
     size_t n_files;
 };
@@ -52,9 +54,49 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
+/* Its modes and times come in the end: until then nobody else looks into it. 0 or errno. */
+static int make_wanted_directory(struct extraction *x, const char *full, const char *path)
+{
+    size_t number;
+    const int is_known = *path && lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK;
+    if (mkdir(full, is_known ? 0700 : 0777) != 0) return errno == EEXIST ? 0 : errno;
+    if (!is_known) return 0;
+    if (x->n_made == x->room) {
+        x->room = x->room * 2 + 16;
+        x->made = (char **)resize(x->made, x->room, sizeof *x->made);
+    }
+    x->made[x->n_made++] = copy_string(path, strlen(path));
+    return 0;
+}
+
+/* Those below first: a directory may become one that cannot be entered. */
+static int finish_directories(struct extraction *x)
+{
+    int code = CODE_OK;
+    while (x->n_made) {
+        char *path = x->made[--x->n_made], *full = join_path(x->target, path);
+        const int fd = open(full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct attributes attributes;
+        size_t number;
+        int error = fd < 0 ? errno : 0;
+        if (!error && lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK) {
+            attributes = attributes_of_file(lmc_reader_get_file(x->archive.reader, number));
+            if (!attributes.has_mode) attributes.mode = mask_mode(0777);
+            attributes.has_mode = 1;
+            error = set_attributes(fd, &attributes);
+        }
+        if (fd >= 0) close(fd);
+        if (error) code = worse(code, fail_errno(full, error, "cannot set its mode and time"));
+        free(full);
+        free(path);
+    }
+    free(x->made);
+    return code;
+}
+
 /* Makes the directories above path below the target. None may be a link: what is restored stays
  * below the target, whatever an earlier snapshot has left there. */
-static int make_safe_parents(const struct extraction *x, const char *path)
+static int make_safe_parents(struct extraction *x, const char *path)
 {
     char *full = join_path(x->target, path);
     const size_t root = strlen(x->target);
@@ -62,9 +104,10 @@ static int make_safe_parents(const struct extraction *x, const char *path)
     for (char *slash = strchr(full + root, '/'); slash && code == CODE_OK;
          slash = strchr(slash + 1, '/')) {
         struct stat st;
+        int error;
         *slash = 0;
-        if (mkdir(full, 0777) != 0 && errno != EEXIST)
-            code = fail_errno(full, errno, "cannot make the directory");
+        error = make_wanted_directory(x, full, full + root + strspn(full + root, "/"));
+        if (error) code = fail_errno(full, error, "cannot make the directory");
         else if (slash > full + root ? lstat(full, &st) != 0 : stat(full, &st) != 0)
             code = fail_errno(full, errno, "cannot access it");
         else if (!S_ISDIR(st.st_mode))
@@ -273,6 +316,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
                     !target || o->links == LINKS_FOLLOW);
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
         code = extract_matches(&x);
+        if (target) code = worse(code, finish_directories(&x));
         progress_clear();
         if (!target && code == CODE_OK) {
             struct attributes none;
