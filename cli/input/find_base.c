@@ -116,13 +116,17 @@ static struct base *add_found(struct bases *all, const char *path)
     return b;
 }
 
+/* The path leads to the delta's own file. */
+static int is_delta(const char *path, const struct archive *delta)
+{
+    struct stat st;
+    return delta->fd >= 0 && stat(path, &st) == 0 && same_file(&st, &delta->st);
+}
+
 /* The directory of the delta, where its base may lie, too; NULL: it has none. To be freed. */
 static char *directory_of_delta(const struct archive *delta)
 {
-    struct stat st;
-    return delta->fd >= 0 && stat(delta->name, &st) == 0 && same_file(&st, &delta->st)
-               ? directory_of(delta->name)
-               : NULL;
+    return is_delta(delta->name, delta) ? directory_of(delta->name) : NULL;
 }
 
 /* Those of --search, and directories of snapshots among the arguments. */
@@ -143,17 +147,10 @@ static void look_at_places(const struct archive *delta, const struct common *o)
     free(beside);
 }
 
-/* The entry is the delta's own file: when nothing has changed, it has the identity of its base. */
-static int is_delta(const struct place_entry *e, const struct archive *delta)
-{
-    struct stat st;
-    return delta->fd >= 0 && stat(e->path, &st) == 0 && same_file(&st, &delta->st);
-}
-
 /* A snapshot in one of the places, of a shorter chain than the delta's: so no loop comes of
  * snapshots that nobody has named. Or, if is_longer, of any other chain: the delta was made against
- * a raw file, and what restores it is a delta itself. A damaged one was reported, and others are
- * tried. */
+ * a raw file, and what restores it is a delta itself; but not this one, which has the identity of
+ * its base when nothing has changed. A damaged one was reported, and others are tried. */
 static struct base *find_in_places(struct archive *delta, int is_longer, const struct common *o,
                                    int *code)
 {
@@ -166,8 +163,8 @@ static struct base *find_in_places(struct archive *delta, int is_longer, const s
     for (size_t i = 0; i < n; i++) {
         struct base *b;
         int result;
-        if ((e[i].chain_depth >= delta->chain_depth) != is_longer || is_delta(&e[i], delta))
-            continue;
+        if ((e[i].chain_depth >= delta->chain_depth) != is_longer) continue;
+        if (is_longer && is_delta(e[i].path, delta)) continue;
         b = add_found(o->bases, e[i].path);
         if (is_wanted(b, delta, &visited, o, &result)) return b;
         damaged = worse(damaged, result);
@@ -281,7 +278,7 @@ static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
         const struct place_entry *e = find_places(all[k], wanted, &n);
         if (n && e->chain_depth < depth) return e; /* the first has the shortest chain */
         for (; n > 0 && !longer; n--, e++)
-            if (!is_delta(e, delta)) longer = e;
+            if (!is_delta(e->path, delta)) longer = e;
     }
     return longer;
 }

@@ -116,9 +116,8 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
 static void keep_attributes(struct restored_tree *t, const lmc_file *file)
 {
     struct made_directory *d = &t->made.list[t->number];
-    d->attributes = attributes_of_file(file);
-    if (!d->attributes.has_mode) d->attributes.mode = mask_mode(0777);
-    d->attributes.has_mode = d->has_attributes = 1;
+    d->attributes = attributes_of_directory(file);
+    d->has_attributes = 1;
 }
 
 /* Files and directories that are brought to the disk one by one: an fsync takes a millisecond, and

@@ -42,6 +42,14 @@ void read_umask(void)
 
 mode_t mask_mode(mode_t mode) { return mode & ~process_umask; }
 
+struct attributes attributes_of_directory(const lmc_file *file)
+{
+    struct attributes a = attributes_of_file(file);
+    if (!a.has_mode) a.mode = mask_mode(0777);
+    a.has_mode = 1;
+    return a;
+}
+
 int set_attributes(int fd, const struct attributes *a)
 {
     if (a->has_owner && fchown(fd, a->owner, a->group) != 0 && errno != EPERM && errno != EINVAL &&

@@ -25,6 +25,8 @@ struct attributes attributes_of_stat(const struct stat *st);
 /* What the snapshot says; of the mode no more than 0777: a snapshot cannot make a program run as
  * somebody else. */
 struct attributes attributes_of_file(const lmc_file *file);
+/* The same of a directory, which gets a mode in any case: without one, that of a new one. */
+struct attributes attributes_of_directory(const lmc_file *file);
 
 /* To be called before other threads are started: it cannot be read without being set. */
 void read_umask(void);

@@ -33,7 +33,7 @@ struct extraction {
     const struct common *o;
     struct output out; /* if that is standard output */
     unsigned char *window;
-    char **made; /* directories that were not there, below the target */
+    size_t *made; /* entries of directories that were not there, below the target */
     size_t n_made, room;
     uint64_t size;
     size_t n_files;
@@ -63,9 +63,9 @@ static int make_wanted_directory(struct extraction *x, const char *full, const c
     if (!is_known) return 0;
     if (x->n_made == x->room) {
         x->room = x->room * 2 + 16;
-        x->made = (char **)resize(x->made, x->room, sizeof *x->made);
+        x->made = (size_t *)resize(x->made, x->room, sizeof *x->made);
     }
-    x->made[x->n_made++] = copy_string(path, strlen(path));
+    x->made[x->n_made++] = number;
     return 0;
 }
 
@@ -74,21 +74,14 @@ static int finish_directories(struct extraction *x)
 {
     int code = CODE_OK;
     while (x->n_made) {
-        char *path = x->made[--x->n_made], *full = join_path(x->target, path);
+        const lmc_file *f = lmc_reader_get_file(x->archive.reader, x->made[--x->n_made]);
+        const struct attributes attributes = attributes_of_directory(f);
+        char *full = join_path(x->target, f->path);
         const int fd = open(full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        struct attributes attributes;
-        size_t number;
-        int error = fd < 0 ? errno : 0;
-        if (!error && lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK) {
-            attributes = attributes_of_file(lmc_reader_get_file(x->archive.reader, number));
-            if (!attributes.has_mode) attributes.mode = mask_mode(0777);
-            attributes.has_mode = 1;
-            error = set_attributes(fd, &attributes);
-        }
+        const int error = fd < 0 ? errno : set_attributes(fd, &attributes);
         if (fd >= 0) close(fd);
         if (error) code = worse(code, fail_errno(full, error, "cannot set its mode and time"));
         free(full);
-        free(path);
     }
     free(x->made);
     return code;
