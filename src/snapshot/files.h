@@ -215,9 +215,13 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1). LMC_AUTO, and
- * what is added to the enum later, is written as a string. */
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
+ * number are strings. What is added to the enum later has none: w->dtype of writing must be
+ * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 22u
+#if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
+#error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
+#endif
 
 /* -- entries: their fields, which are complete and within their limits -- */
 

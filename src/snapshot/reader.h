@@ -138,9 +138,9 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
 }
 
 /* The most bytes of index that the caller wants in memory. */
-static uint64_t lmc__index_limit(const lmc_limits *limits)
+static uint64_t lmc__index_limit(const lmc_reader *r)
 {
-    return limits->max_index_size ? limits->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. */
@@ -148,7 +148,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
                                                  uint64_t size)
 {
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
-    if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->index, size));
     LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
     t->index.size = (size_t)size;
@@ -173,7 +173,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     size_t i;
     for (i = 0; i < n_runs; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -284,7 +284,7 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
         if (section[i].size < sizeof head) continue;
         LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
         if (!lmc__is_hash_body(head, sizeof head)) continue;
-        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+        if (section[i].size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
         LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
         LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
         LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
