@@ -198,6 +198,9 @@ static int take_shape(struct dump *d)
     return rank <= LMC_MAX_RANK;
 }
 
+/* The numbers of files end here, whatever the library adds to its own (R5.1-23). */
+#define LAST_DTYPE 22u
+
 static int take_dtype(struct dump *d, uint64_t *number)
 {
     const uint64_t start = d->at;
@@ -207,13 +210,13 @@ static int take_dtype(struct dump *d, uint64_t *number)
     if (!bytes) return 0;
     *number = *bytes;
     if (!d->is_quiet) {
-        if (*number >= 1 && *number <= LMC_U64)
+        if (*number >= 1 && *number <= LAST_DTYPE)
             snprintf(name, sizeof name, "Dtype %u (%s)", (unsigned)*number,
                      lmc_dtype_name((enum lmc_dtype) * number));
         else snprintf(name, sizeof name, "Dtype %u", (unsigned)*number);
         print_field(start, name, bytes, 1, FIELD_BYTES);
     }
-    if (*number > 22) {
+    if (*number > LAST_DTYPE) {
         fault(d, DUMP_NEWER, start, "Dtype %u is unknown: of a newer version", (unsigned)*number);
         return 0;
     }
