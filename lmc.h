@@ -53,10 +53,11 @@
  *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
- *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
- *              index_entries hashes origin work writer_plan writer_blocks writer_groups writer
- *              restore index reader find in_place requantise salvage salvage_walk salvage_place
- *              salvage_read open identify memory stdio copy one_call arrays
+ *   snapshot   buffer sha256 order identity ends pipeline names sections files put_files texts
+ *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
+ *              writer restore index reader reader_info find in_place requantise salvage
+ *              salvage_walk salvage_place salvage_open salvage_read open identify memory stdio
+ *              copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -20079,7 +20080,8 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 5.1), both ways, and the list of all files of a snapshot that they make.
+/* FILE bodies (spec 5.1), read (put_files.h writes them), and the list of all files of a snapshot
+ * that they make.
  *
  * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
  * follow cut that, and may cross from one file to the next. Most streams are one file.
@@ -20655,7 +20657,9 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
     return status;
 }
 
-/* -- writing -- */
+/* == snapshot/put_files.h ====================================================================== */
+
+/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
@@ -25158,94 +25162,6 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
-{
-    if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
-    info->n_files = r->tables.listing.n_files;
-    info->n_metadata = r->tables.n_metadata;
-    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
-    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
-    info->chain_depth = r->chain_depth;
-    info->has_base = r->chain_depth != 0;
-    info->conformance_level = lmc__level_of(r->features);
-    info->format_minor = r->format_minor;
-    return LMC_OK;
-}
-
-LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
-{
-    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
-}
-
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    const lmc__hash_section *const section =
-        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_HEAD_SIZE];
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (section[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
-        if (!lmc__is_hash_body(head, sizeof head)) continue;
-        if (section[i].size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
-        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
-        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
-                   LMC_ERR_CHECKSUM);
-        return LMC_OK;
-    }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
-{
-    const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
-}
-
-LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
-{
-    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
-{
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
-    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
-    return LMC_OK;
-}
-
 typedef struct lmc__run_search {
     const lmc_reader *reader;
     uint64_t position;
@@ -25612,6 +25528,99 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.tensors = &alone;
     file.size = tensor->size;
     return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+}
+
+/* == snapshot/reader_info.h ==================================================================== */
+
+/* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
+ * coded bytes are. */
+
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+{
+    if (!r || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->n_files = r->tables.listing.n_files;
+    info->n_metadata = r->tables.n_metadata;
+    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
+    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    info->chain_depth = r->chain_depth;
+    info->has_base = r->chain_depth != 0;
+    info->conformance_level = lmc__level_of(r->features);
+    info->format_minor = r->format_minor;
+    return LMC_OK;
+}
+
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
+{
+    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
+}
+
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
+{
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_HEAD_SIZE];
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
+/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
+ * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
+{
+    const lmc__tables *const t = &r->tables;
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)t->metadata.data;
+    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
+    lmc__buffer items;
+    enum lmc_status status;
+    if (r->hashes.size != 0) return LMC_OK;
+    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
+    lmc__init_buffer(&items, r->options.alloc_user);
+    status = lmc__read_hash_body(r, &r->hashes);
+    if (status == LMC_OK)
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+                                          &items);
+    lmc__free_buffer(&items);
+    if (status != LMC_OK) r->hashes.size = 0;
+    return status;
+}
+
+LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
+{
+    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                     const lmc_tensor *tensor, uint8_t hash[32])
+{
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
+    size_t i, number = 0;
+    if (!file || !hash || r->is_salvage ||
+        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
+        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
+    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
+    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
+    return LMC_OK;
 }
 
 /* The value is in the index itself, which stays. */
@@ -27587,7 +27596,13 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* -- opening -- */
+#endif /* LMC_NO_SALVAGE */
+
+/* == snapshot/salvage_open.h =================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so

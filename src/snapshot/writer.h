@@ -14,6 +14,7 @@
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
