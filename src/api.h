@@ -470,9 +470,6 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
- * overflow. */
-LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
  * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
@@ -480,6 +477,9 @@ LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *optio
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
+/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
+ * overflow. */
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
  * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
