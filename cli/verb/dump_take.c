@@ -81,8 +81,7 @@ const unsigned char *get_bytes(struct dump *d, const char *name, size_t size)
     return NULL;
 }
 
-const unsigned char *take(struct dump *d, const char *name, size_t size,
-                                 enum field_kind kind)
+const unsigned char *take(struct dump *d, const char *name, size_t size, enum field_kind kind)
 {
     const uint64_t start = d->at;
     const unsigned char *bytes = get_bytes(d, name, size);
