@@ -501,8 +501,10 @@ static const struct topic topics[] = {
 
 /* words of the command line that stand in the topic of others */
 static const struct topic aliases[] = {
-    {"fold", "chains"}, {"rebase", "chains"},      {"verify", "chains"},   {"ls", "list"},
-    {"info", "list"},   {"decompress", "restore"}, {"extract", "restore"}, {"version", ""},
+    {"fold", "chains"},     {"rebase", "chains"}, {"verify", "chains"},
+    {"ls", "list"},         {"info", "list"},     {"decompress", "restore"},
+    {"extract", "restore"}, {"version", ""},      {"help", ""},
+    {"--help", ""},         {"-h", ""},
 };
 
 int print_help(const char *name)

@@ -249,6 +249,10 @@ class Odd(Checkpoint):
         for data in (plain + b"x", b"x" + plain, plain[:-1], plain[:len(plain) // 2], plain[:-2] + b"\1\0x", plain.replace(b"PK\1\2", b"PK\1\3", 1),
                      plain.replace(b"a/data/0", b"a/data/1", 1), plain[:4] + plain):
             self.assertEqual(self.names(data), {})
+        for data in (plain[:-1], plain[:len(plain) // 2], plain + b"x"):
+            self.notes(data, "x.pt: is not read as a file of PyTorch: it has no directory at its end", {})
+        self.write("z.zip", archive({"data.txt": b"other"}))
+        self.assertNotIn("PyTorch", self.lmc("-v", "-f", "z.zip").stderr.decode())
         self.assertEqual(self.names(plain.replace(b"a/data/0", b"a/data/1")), {"data/1": ("BYTES", [24])})
         self.write("x/x.distcp", plain + plain)
         self.lmc("x")

@@ -92,6 +92,7 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     file.n_tensors = member->n_tensors;
     file.base_parts = member->parts;
     file.n_base_parts = member->n_parts;
+    file.twin = member->whole.twin;
     status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
