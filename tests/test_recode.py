@@ -209,6 +209,7 @@ class Fold(Chain):
     def test_damage(self):
         """In any link, wherever: code 3, its name, and no output. In the first of all, what is not needed may be damaged."""
         for k in range(1, 5):
+            shutil.rmtree(self.path("s%02d" % k), ignore_errors=True)  # it would be read instead
             for at in (20, 0.2, 0.5, 0.8, -10, -60):
                 good = self.read("s%02d.lmc" % k)
                 self.damage(k, at / len(good) if at == 20 else at)
