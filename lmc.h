@@ -625,9 +625,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
- * have a twin themselves. */
+/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
+ * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -660,6 +660,9 @@ typedef struct lmc_file {
      * as for tensors; the name of a file without tensors is its path. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
+    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
+     * NULL. Such a file shares nothing with other small ones (group_files). */
+    const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
 
@@ -1317,9 +1320,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
+/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
+ * cc) may turn it off by itself. */
+#if defined(__clang__) && __clang_major__ >= 15
+#define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
+#else
+#define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
+#endif
+#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
 #define LMC__AVX512                                                                                \
-    __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
+    __attribute__((target(LMC__AVX2_FEATURES                                                       \
+                          ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
@@ -22394,9 +22405,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. A quantised tensor has its second moment, or nothing. The plan depends on descriptions
- * alone, not on what blocks turn out to be: so runs, and with them all bytes written, are the same
- * however the file comes. */
+ * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
 
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
@@ -22575,6 +22586,7 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
         p->file.base_parts = given->base_parts;
         p->file.n_base_parts = given->n_base_parts;
+        p->file.twin = given->twin;
     }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
@@ -22610,19 +22622,18 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
- * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
- * what was read. */
-static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
+/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
+ * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
+ * what predicts a block is always what was read. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
+                                            uint64_t size)
 {
-    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
     lmc__prediction found;
-    uint64_t size;
     memset(&found, 0, sizeof found);
-    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
-        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+    if (!p->options->read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && size % 2 != 0))
         return found;
-    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->conversion) size *= 2;
     if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
         !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
         return found;
@@ -22644,7 +22655,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (!t) found = lmc__predict_by_twin(p, f->twin, f->size);
+    else if (!quant || quant->is_predicted) found = lmc__predict_by_twin(p, t->twin, t->size);
     if (found.base || quant || !p->origin.base) return found;
     if (parts) {
         size_t i;
@@ -23451,7 +23463,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
-    if (!w->options.group_files || !file->path || file->n_tensors || default_dtype != LMC_AUTO ||
+    if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
+        default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->plan.origin.base &&

@@ -561,9 +561,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
- * have a twin themselves. */
+/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
+ * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -596,6 +596,9 @@ typedef struct lmc_file {
      * as for tensors; the name of a file without tensors is its path. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
+    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
+     * NULL. Such a file shares nothing with other small ones (group_files). */
+    const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
 
