@@ -463,6 +463,7 @@ static void compare_moments(void)
                 quantise(&sides[OLD], &m);
                 m.array.options.quantizer = sides[OLD].fitted[m.which];
                 m.array.enc_size[OLD] = encode_to(&sides[OLD], &m.array, enc[OLD]);
+                m.array.options.quantizer = sides[NEW].fitted[m.which]; /* each knows its own */
                 m.array.enc_size[NEW] = encode_to(&sides[NEW], &m.array, enc[NEW]);
                 m.array.options.quantizer = NULL;
                 m.array.options.log2_block = 18; /* of quantised blocks */
