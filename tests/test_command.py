@@ -2339,7 +2339,7 @@ class Failures(Case):
 
     def test_signals_while_restoring_a_directory(self):
         for i in range(3):
-            self.write("d/sub%d/x" % i, random.Random(1).randbytes(9 * MB))
+            self.write("d/sub%d/x" % i, random.Random(i).randbytes(9 * MB))
         self.lmc("d")
         before = self.tree()
         packed = self.read("d.lmc")
