@@ -3,15 +3,18 @@
 
     bench/torch_files.py make DIR [COLUMNS [LAYERS]]   with PyTorch and safetensors: opt (fp32 moments) and bf (bf16 weights), as .pt and .safetensors
     bench/torch_files.py measure DIR [ROUNDS]          in turns, on one thread and on two; DIR in memory (tmpfs)
+    bench/torch_files.py sizes DIR WAY...              of what tests/make_checkpoints.py DIR WAY... has made: where the bytes are
 
 Prints for each the median of the seconds that pass, and of those of the CPU; and the median of the ratios of neighbours.
 Environment: LMC (default: build/lmc). SPDX-License-Identifier: MIT
 """
+import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 LMC = os.environ.get("LMC", os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "lmc"))
@@ -57,7 +60,33 @@ def measure(folder, rounds=9):
                 os.unlink(f + suffix)
 
 
+def weigh(source, base):
+    """Bytes in all, of .metadata, of tensors, between tensors, of the rest (sections, index); how many tensors."""
+    with tempfile.TemporaryDirectory() as place:
+        out, bases = os.path.join(place, "x.lmc"), ["--base", base] if base else []
+        run(*bases, "-o", out, source)
+        listing = json.loads(subprocess.run([LMC, "-l", "--json", *bases, out], check=True, capture_output=True).stdout)
+        total, files = os.path.getsize(out), (listing[0] if isinstance(listing, list) else listing)["files"]
+    metadata = sum(f["packed_size"] for f in files if f["path"].endswith(".metadata"))
+    tensors = [t["packed_size"] for f in files for t in f["tensors"] if not t["name"].startswith("@")]
+    all_files = sum(f["packed_size"] for f in files)
+    return total, metadata, sum(tensors), all_files - metadata - sum(tensors), total - all_files, len(tensors)
+
+
+def sizes(folder, *ways):
+    print("| way | form | tensors | bytes | .metadata | of tensors | between them | rest | as safetensors | |\n|---|---|---|---|---|---|---|---|---|---|")
+    for way in ways:
+        path = os.path.join(folder, way)
+        for form in ("full", "delta"):
+            total, metadata, tensors, between, rest, n = weigh(path + "/step-1", path + "/step-0" if form == "delta" else None)
+            safe = [path + "-safetensors/step-%d.safetensors" % k for k in (1, 0)]
+            other = weigh(safe[0], safe[1] if form == "delta" else None)[0]
+            print("| %s | %s | %d | %d | %d | %d | %d | %d | %d | %+.2f %% |" % (way, form, n, total, metadata, tensors, between, rest, other, 100 * total / other - 100))
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("make", "measure"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("make", "measure", "sizes"):
         sys.exit(__doc__)
+    if sys.argv[1] == "sizes":
+        sys.exit(sizes(*sys.argv[2:]))
     {"make": make, "measure": measure}[sys.argv[1]](sys.argv[2], *map(int, sys.argv[3:]))

@@ -651,6 +651,25 @@ class Terminals(Case):
         os.close(master)
         return p.wait(timeout=20), shown.decode(errors="replace")
 
+    def test_tables(self):
+        """They were up to 190 columns wide, on any terminal."""
+        for k, name in enumerate(("a", "b")):
+            self.write(name + "/m.st", safetensors([("w%d" % n, "BF16", [64, 64], bf16(4096, n + 10 * k)) for n in range(3)]))
+            self.write(name + "/long.txt", b"x" * 5000)
+        os.symlink("long.txt", self.path("a/link"))
+        self.lmc("a")
+        for args, columns in ((["-l", "a.lmc"], "ratio  name"), (["stats", "a"], "delta  name"), (["stats", "a", "b"], "delta  name"),
+                              (["diff", "a", "b"], "delta  name")):
+            wide = self.lmc(*args).stdout.decode()
+            for width in (40, 80, 131):
+                code, shown = self.run_in_terminal(["-q", *args], ["stdout"], columns=width)
+                lines = [line for line in shown.replace("\r", "").split("\n") if "identity" not in line]
+                self.assertEqual(code, 0)
+                self.assertLessEqual(max(map(len, lines)), 80)
+                self.assertIn(columns, shown)
+                self.assertEqual(len(lines), len([line for line in wide.split("\n") if "identity" not in line]))
+            self.assertEqual(self.run_in_terminal(["-q", *args], ["stdout"], columns=132)[1].replace("\r", ""), wide)
+
     def test_no_binary_to_a_terminal(self):
         self.write("a", b"hello")
         self.write("x.safetensors", safetensors([("w", "U8", [3], b"abc")]))
@@ -2320,7 +2339,7 @@ class Failures(Case):
 
     def test_signals_while_restoring_a_directory(self):
         for i in range(3):
-            self.write("d/sub%d/x" % i, random.Random(1).randbytes(9 * MB))
+            self.write("d/sub%d/x" % i, random.Random(i).randbytes(9 * MB))
         self.lmc("d")
         before = self.tree()
         packed = self.read("d.lmc")

@@ -1567,6 +1567,72 @@ static void test_close_twins(void)
     free(data);
 }
 
+/* Both files of a snapshot have the same bytes, here and where they are restored. */
+static enum lmc_status read_either(void *user, size_t file_number, uint64_t offset, void *dst,
+                                   size_t size)
+{
+    memcpy(dst, (const uint8_t *)user + (size_t)offset, size);
+    return file_number < 2 ? LMC_OK : LMC_ERR_READ;
+}
+
+/* A file without tensors that equals the one before, among small ones that share blocks: by a twin
+ * it takes next to nothing. A claim that is wrong costs size alone. */
+static void test_twin_of_file(void)
+{
+    const size_t size = 50003;
+    uint8_t *const data = make(size, T_RANDOM, LMC_U8);
+    size_t i, k;
+    for (i = 0; i < 5; i++) { /* none, right, no such file, beyond its end, of another width */
+        static const char *const paths[2] = {"a", "b"};
+        lmc_twin twin;
+        lmc_writer_options options;
+        lmc_restore_options restore;
+        lmc_memory out;
+        lmc_sink sink = lmc_memory_sink(&out);
+        lmc_stream stream;
+        lmc_writer *w;
+        t_target target;
+        t_note("a twin of a file, %lu", (unsigned long)i);
+        memset(&twin, 0, sizeof twin);
+        memset(&options, 0, sizeof options);
+        memset(&restore, 0, sizeof restore);
+        memset(&out, 0, sizeof out);
+        twin.file_number = i == 2 ? 7 : 0;
+        twin.offset = i == 3;
+        twin.conversion = i == 4 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_NONE;
+        options.group_files = 1;
+        options.read_back = read_either;
+        options.user = data;
+        CHECK_STATUS(lmc_writer_open(&w, &sink, &options), LMC_OK);
+        for (k = 0; k < 2; k++) {
+            lmc_file file;
+            memset(&file, 0, sizeof file);
+            file.path = paths[k];
+            file.size = size;
+            file.twin = k && i ? &twin : NULL;
+            CHECK_STATUS(lmc_writer_begin_file(w, &file, LMC_AUTO), LMC_OK);
+            CHECK_STATUS(lmc_writer_write(w, data, size), LMC_OK);
+            CHECK_STATUS(lmc_writer_end_file(w), LMC_OK);
+        }
+        CHECK_STATUS(lmc_writer_finish(w), LMC_OK);
+        lmc_writer_free(w);
+        CHECK(i == 1 ? out.size < size + 1000 : out.size > 2 * size);
+        target.data = (uint8_t *)calloc(2, size);
+        target.size = 0;
+        if (!target.data) abort();
+        restore.user = &target;
+        restore.write = write_target;
+        restore.read_back = read_target;
+        stream = lmc_memory_stream(&out);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore), LMC_OK);
+        CHECK(target.size == 2 * size && memcmp(target.data, data, size) == 0 &&
+              memcmp(target.data + size, data, size) == 0);
+        free(target.data);
+        lmc_memory_free(&out);
+    }
+    free(data);
+}
+
 /* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
  * is right, and what they make up is not what the index says. Who reads all of the tensor or of the
  * file is told, unless he does not want to know. */
@@ -2324,6 +2390,7 @@ int main(int argc, char **argv)
     test_count_written();
     test_neighbours();
     test_close_twins();
+    test_twin_of_file();
     test_window();
     test_identity_of_tensor();
     test_reach();

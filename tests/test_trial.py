@@ -128,7 +128,7 @@ class Arguments(Case):
         self.refuses("--dtype", "bf17", "a", code=2, says="--dtype wants")
 
 
-class Parts(Case):
+class ChosenFiles(Case):
     def test_directories_of_chosen_files(self):
         """A private directory stays private, and has its time, when a part of the snapshot is restored."""
         self.write("p/priv/deep/t", b"t")

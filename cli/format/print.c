@@ -12,6 +12,16 @@ double percent(uint64_t part, uint64_t whole)
     return whole ? 100.0 * (double)part / (double)whole : 100.0;
 }
 
+void format_size(char *text, size_t cap, uint64_t size)
+{
+    static const char *const units[] = {"KB", "MB", "GB", "TB"};
+    double value = (double)size / 1000;
+    unsigned unit = 0;
+    for (; value >= 999.95 && unit < 3; unit++) value /= 1000;
+    if (size < 1000) snprintf(text, cap, "%u B", (unsigned)size);
+    else snprintf(text, cap, "%.1f %s", value, units[unit]);
+}
+
 void format_shape(char *text, size_t cap, const lmc_tensor *t)
 {
     size_t size = (size_t)snprintf(text, cap, "[");

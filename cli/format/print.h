@@ -16,6 +16,10 @@
 /* 100 for a part of nothing. */
 double percent(uint64_t part, uint64_t whole);
 
+/* "1.4 MB"; text has SIZE_TEXT bytes or more. */
+#define SIZE_TEXT 16
+void format_size(char *text, size_t cap, uint64_t size);
+
 /* "[3,4]", cut to fit; of LMC_MAX_RANK * 21 + 3 bytes it is whole. */
 void format_shape(char *text, size_t cap, const lmc_tensor *t);
 

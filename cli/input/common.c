@@ -13,6 +13,12 @@ const char *file_of_output(const struct common *o)
     return o->output && !is_dash(o->output) ? o->output : NULL;
 }
 
+int wants_narrow_tables(const struct common *o)
+{
+    const size_t columns = isatty(STDOUT_FILENO) ? count_columns(STDOUT_FILENO) : 0;
+    return o->verbosity < 2 && columns && columns < 132;
+}
+
 int wants_summary(const struct common *o)
 {
     return o->verbosity >= 2 || (o->verbosity == 1 && isatty(STDERR_FILENO));

@@ -53,6 +53,9 @@ struct common {
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct common *o);
 
+/* Whether tables have the columns that fit into 80: on a terminal of less than 132, without -v. */
+int wants_narrow_tables(const struct common *o);
+
 /* Whether a line at the end tells what was done: on a terminal, unless quiet, and with -v. */
 int wants_summary(const struct common *o);
 

@@ -39,12 +39,11 @@ void progress_start(const char *name, uint64_t total)
     progress.start = progress.drawn = now();
 }
 
-/* Columns of the terminal on standard error; 80 if that is none or does not tell. */
-static size_t count_columns(void)
+size_t count_columns(int fd)
 {
     struct winsize size;
     memset(&size, 0, sizeof size);
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 /* The name is cut so that the line never wraps: only one line can be drawn over. */
@@ -52,8 +51,9 @@ static void progress_draw(double time)
 {
     char rest[128] = "";
     double rate = (double)progress.done / (time - progress.start + 1e-9);
-    size_t columns = count_columns() - 1, size; /* terminals wrap behind the last column */
+    size_t columns = count_columns(STDERR_FILENO), size;
     char *line;
+    columns = (columns ? columns : 80) - 1; /* terminals wrap behind the last column */
     size = (size_t)snprintf(rest, sizeof rest, ": %.1f MB, %.0f MB/s", (double)progress.done / 1e6,
                             rate / 1e6);
     if (progress.total != UINT64_MAX && progress.total != 0) {

@@ -6,6 +6,7 @@
 
 #include "platform.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Seconds of a clock that nobody sets. */
@@ -25,5 +26,8 @@ void progress_clear(void);
 
 /* Bytes that were counted since progress_start(). */
 uint64_t progress_done(void);
+
+/* Columns of the terminal; 0: it is none, or does not tell. */
+size_t count_columns(int fd);
 
 #endif

@@ -38,15 +38,22 @@ static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
     return sum;
 }
 
-static void print_diff_numbers(const struct diff_row *row, uint64_t size)
+static void print_diff_numbers(const struct diff_row *row, uint64_t size, int is_narrow)
 {
-    printf("%14llu %9.4f %% %14llu %8.3f %14llu %8.3f  ", (unsigned long long)size,
-           row->n ? percent(row->n_changed, row->n) : 0.0, (unsigned long long)row->delta,
-           bits_per_element(row->delta, row->n), (unsigned long long)row->direct,
-           bits_per_element(row->direct, row->n));
+    char sizes[2][SIZE_TEXT];
+    format_size(sizes[0], SIZE_TEXT, size);
+    format_size(sizes[1], SIZE_TEXT, row->delta);
+    if (is_narrow)
+        printf("%9s %9.4f %% %9s  ", sizes[0], row->n ? percent(row->n_changed, row->n) : 0.0,
+               sizes[1]);
+    else
+        printf("%14llu %9.4f %% %14llu %8.3f %14llu %8.3f  ", (unsigned long long)size,
+               row->n ? percent(row->n_changed, row->n) : 0.0, (unsigned long long)row->delta,
+               bits_per_element(row->delta, row->n), (unsigned long long)row->direct,
+               bits_per_element(row->direct, row->n));
 }
 
-static void print_diff(const struct diff *d)
+static void print_diff(const struct diff *d, int is_narrow)
 {
     char shape[LMC_MAX_RANK * 21 + 3], identity[2 * LMC_IDENTITY_SIZE + 1];
     uint64_t size;
@@ -60,8 +67,11 @@ static void print_diff(const struct diff *d)
         print_name(b->name);
         putchar('\n');
     }
-    printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape", "size",
-           "changed", "delta", "bits", "direct", "bits");
+    if (is_narrow)
+        printf("  %-8s %-8s %9s %11s %9s  name\n", "", "dtype", "size", "changed", "delta");
+    else
+        printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape",
+               "size", "changed", "delta", "bits", "direct", "bits");
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct diff_row *row = &d->rows[i];
         counts[row->kind]++;
@@ -69,14 +79,17 @@ static void print_diff(const struct diff *d)
         if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
         printf("  %-8s ", diff_names[row->kind]);
         print_dtype(row->item->tensor ? row->item->dtype : "file");
-        printf("%-18s ", shape);
-        if (row->kind == DIFF_REMOVED)
+        if (!is_narrow) printf("%-18s ", shape);
+        if (row->kind == DIFF_REMOVED && is_narrow) {
+            format_size(shape, sizeof shape, row->item->size);
+            printf("%9s%23s", shape, "");
+        } else if (row->kind == DIFF_REMOVED)
             printf("%14llu %73s", (unsigned long long)row->item->size, "");
-        else print_diff_numbers(row, row->item->size);
+        else print_diff_numbers(row, row->item->size, is_narrow);
         print_item_name(row->item);
     }
-    printf("  %-36s ", "all");
-    print_diff_numbers(&sum, size);
+    printf("  %-*s ", is_narrow ? 17 : 36, "all");
+    print_diff_numbers(&sum, size, is_narrow);
     for (int kind = 0; kind < DIFF_KINDS; kind++)
         if (counts[kind]) {
             printf("%s%llu %s", separator, (unsigned long long)counts[kind], diff_names[kind]);
@@ -150,7 +163,7 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
     }
     if (code == CODE_OK) code = check_bases(o);
     if (code == CODE_OK && options->json) print_json_diff(&d);
-    else if (code == CODE_OK) print_diff(&d);
+    else if (code == CODE_OK) print_diff(&d, wants_narrow_tables(o));
     free(d.old_items.list);
     free(d.new_items.list);
     free(d.rows);

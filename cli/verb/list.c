@@ -67,6 +67,29 @@ static void print_choice(const json_t *choices, const char *path, const char *na
     free(key);
 }
 
+/* Columns of the shape that a narrow table has less. */
+#define NARROWER 9
+
+/* Behind the first columns, of which the last is text, so wide in a wide table. */
+static void print_sizes(const char *text, int width, uint64_t size, uint64_t packed,
+                        const struct common *o)
+{
+    char short_size[SIZE_TEXT];
+    format_size(short_size, sizeof short_size, size);
+    if (wants_narrow_tables(o)) printf("%-*s %9s", width - NARROWER, text, short_size);
+    else
+        printf("%-*s %14llu %14llu", width, text, (unsigned long long)size,
+               (unsigned long long)packed);
+    printf(" %6.2f %%  ", percent(packed, size));
+}
+
+/* What has no sizes. */
+static void print_without_sizes(const char *text, int width, const struct common *o)
+{
+    const int rest = wants_narrow_tables(o) ? 20 - NARROWER : 40;
+    printf("%-*s", width + rest, text);
+}
+
 static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t,
                          const json_t *choices, const struct common *o)
 {
@@ -75,8 +98,7 @@ static void print_tensor(const struct archive *a, size_t file, const lmc_tensor 
     format_shape(shape, sizeof shape, t);
     printf("    ");
     print_dtype(t->dtype);
-    printf("%-18s %14llu %14llu %6.2f %%  ", shape, (unsigned long long)t->size,
-           (unsigned long long)packed, percent(packed, t->size));
+    print_sizes(shape, 18, t->size, packed, o);
     print_name(t->name);
     if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
     if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
@@ -100,7 +122,7 @@ static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct containe
 }
 
 /* What shares bytes with the tensors of the file. */
-static void print_views(struct archive *a, size_t number)
+static void print_views(struct archive *a, size_t number, const struct common *o)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
     struct container c;
@@ -116,7 +138,8 @@ static void print_views(struct archive *a, size_t number)
         format_shape(shape, sizeof shape, &t);
         printf("    ");
         print_dtype(v->dtype);
-        printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
+        if (wants_narrow_tables(o)) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
+        else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
         print_name(v->name);
         printf(" of ");
         print_name(whole ? whole->name : "the file");
@@ -131,10 +154,9 @@ static void print_file(struct archive *a, size_t number, const json_t *choices,
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
     uint64_t packed = snapshot_encoded_size(a->reader, number, 0, f->size);
     int is_directory = f->kind == LMC_FILE_DIRECTORY;
-    if (is_directory) printf("  %-68s", "directory");
-    else
-        printf("  %-27s %14llu %14llu %6.2f %%  ", "file", (unsigned long long)f->size,
-               (unsigned long long)packed, percent(packed, f->size));
+    printf("  ");
+    if (is_directory) print_without_sizes("directory", 28, o);
+    else print_sizes("file", 27, f->size, packed, o);
     print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
     if (o->verbosity >= 2) {
         if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
@@ -143,16 +165,17 @@ static void print_file(struct archive *a, size_t number, const json_t *choices,
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
-    print_views(a, number);
+    print_views(a, number, o);
 }
 
-static void print_links(const struct archive *a)
+static void print_links(const struct archive *a, const struct common *o)
 {
     struct links links;
     if (read_links(&links, a->reader) != 0)
         say(a->name, "has a list of links that breaks the rules of the format");
     for (size_t i = 0; i < links.n; i++) {
-        printf("  %-68s", links.list[i].type == LINK_HARD ? "hard link" : "link");
+        printf("  ");
+        print_without_sizes(links.list[i].type == LINK_HARD ? "hard link" : "link", 28, o);
         print_name(links.list[i].path);
         printf(" -> ");
         print_name(links.list[i].target);
@@ -204,9 +227,10 @@ static void print_archive(struct archive *a, const struct common *o)
         free(name);
         print_chain(a, o);
     }
-    printf("    dtype    shape                        size         packed   ratio  name\n");
+    if (wants_narrow_tables(o)) printf("    dtype    shape          size    ratio  name\n");
+    else printf("    dtype    shape                        size         packed   ratio  name\n");
     for (size_t i = 0; i < n; i++) print_file(a, i, choices, o);
-    print_links(a);
+    print_links(a, o);
     json_decref(choices);
     json_decref(record);
 }

@@ -66,6 +66,24 @@ static void print_numbers(const struct stats_sum *sum, int kind, int has_old, co
     printf("  ");
 }
 
+/* Of a narrow table. */
+static void print_few_numbers(const struct stats_sum *sum, int has_old, const char *status)
+{
+    char size[SIZE_TEXT];
+    format_size(size, sizeof size, sum->size);
+    printf("%9s %7.2f %% %7.2f %%", size,
+           sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
+           percent(sum->direct, sum->size));
+    if (!has_old) printf(" %10s %9s", "-", "-");
+    else if (status) printf(" %10s %7.2f %%", status, percent(sum->delta, sum->size));
+    else {
+        print_share(sum->n_changed, sum->n_compared);
+        printf(" %7.2f %%", percent(sum->delta, sum->size));
+    }
+    printf("  ");
+}
+
+/* n_planes 0: of a narrow table. */
 static void print_items(const struct stats_step *step, unsigned n_planes)
 {
     const struct diff *d = &step->diff;
@@ -77,15 +95,21 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
         if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
         printf("  ");
         print_dtype(row->item->tensor ? row->item->dtype : "file");
-        printf("%-18s ", shape);
-        if (row->kind == DIFF_REMOVED) {
+        if (n_planes) printf("%-18s ", shape);
+        if (row->kind == DIFF_REMOVED && !n_planes) {
+            format_size(shape, sizeof shape, row->item->size);
+            printf("%9s%31s%10s  ", shape, "removed", "");
+        } else if (row->kind == DIFF_REMOVED) {
             printf("%14llu%*s%30s", (unsigned long long)row->item->size, (int)(60 + 6 * n_planes),
                    "removed", ""); /* below 'changed' */
         } else {
             memset(sum, 0, sizeof *sum);
             add_row(sum, row, &step->rows[i]);
-            print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
-                          row->old ? NULL : diff_names[row->kind], n_planes);
+            const char *const status = row->old ? NULL : diff_names[row->kind];
+            if (!n_planes) print_few_numbers(sum, d->a != NULL, status);
+            else
+                print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL, status,
+                              n_planes);
         }
         print_item_name(row->item);
     }
@@ -96,17 +120,21 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
 static void print_stats(const struct stats *s)
 {
     struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
-    unsigned n_planes = 1;
-    for (size_t i = 0; i < s->n; i++)
+    unsigned n_planes = wants_narrow_tables(s->o) ? 0 : 1;
+    for (size_t i = 0; i < s->n && n_planes; i++)
         for (size_t k = 0; k < s->steps[i].diff.new_items.n; k++) {
             unsigned width =
                 lmc_dtype_width(lmc_dtype_find(s->steps[i].diff.new_items.list[k].dtype));
             n_planes = width > n_planes ? width : n_planes;
         }
-    printf("  %-8s %-18s %14s %10s  %14s  %*s  %9s %9s %10s %10s %9s  %5s  name\n", "dtype",
-           "shape", "size", "zeros", "exp. 1 50 99 %", (int)(6 * n_planes),
-           n_planes > 1 ? "bits by plane" : "bits", "entropy", "coded", "changed", "flipped",
-           "delta", "ratio");
+    if (!n_planes)
+        printf("  %-8s %9s %9s %9s %10s %9s  name\n", "dtype", "size", "entropy", "coded",
+               "changed", "delta");
+    else
+        printf("  %-8s %-18s %14s %10s  %14s  %*s  %9s %9s %10s %10s %9s  %5s  name\n", "dtype",
+               "shape", "size", "zeros", "exp. 1 50 99 %", (int)(6 * n_planes),
+               n_planes > 1 ? "bits by plane" : "bits", "entropy", "coded", "changed", "flipped",
+               "delta", "ratio");
     for (size_t i = 0; i < s->n; i++) {
         const struct stats_step *step = &s->steps[i];
         int one_kind;
@@ -117,8 +145,11 @@ static void print_stats(const struct stats *s)
             if (kind == STATS_ALL ? !one_kind : sums[kind].n_items != 0) {
                 char text[40];
                 snprintf(text, sizeof text, "all %llu", (unsigned long long)sums[kind].n_items);
-                printf("  %-8s %-18s ", kind == STATS_ALL ? "" : name_kind(kind), text);
-                print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
+                printf("  %-8s ", kind == STATS_ALL ? "" : name_kind(kind));
+                if (n_planes) printf("%-18s ", text);
+                if (n_planes) print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
+                else print_few_numbers(&sums[kind], i > 0, NULL);
+                if (!n_planes) printf("%s: ", text);
                 print_name(step->diff.b->name);
                 putchar('\n');
             }
