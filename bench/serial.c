@@ -1,0 +1,186 @@
+/* What of a snapshot's writing and restoring cannot run in parallel, and what so many workers could
+ * reach at most: for bench/speed.md. It needs one core.
+ *
+ *   cc -O2 -I. bench/serial.c -o build/serial && build/serial [MB [TENSORS]]
+ *
+ * The workers are played by the calling thread: it runs the tasks of each wave one after another,
+ * gives each to the worker that is free first, and adds up what the busiest one has to do. Time
+ * outside of all waves is serial (planning of runs, index, identities). From memory to memory; of
+ * five passes the one of least serial time. Neither what memory allows nor what it costs to wake
+ * threads is in it. SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#define BENCH "serial"
+#include "measure.h"
+
+/* Not CPU time: to ask for that takes a call of the system, twice for each task. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static struct played {
+    double in_tasks, longest; /* of all tasks; of the busiest worker of each wave */
+} played;
+
+static void play(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
+{
+    double load[1024] = {0}, most = 0;
+    size_t i;
+    unsigned worker;
+    (void)user;
+    for (i = 0; i < n_tasks; i++) {
+        unsigned free_first = 0;
+        double start;
+        for (worker = 1; worker < n_workers; worker++)
+            if (load[worker] < load[free_first]) free_first = worker;
+        start = now();
+        task(arg, i, free_first);
+        load[free_first] += now() - start;
+    }
+    for (worker = 0; worker < n_workers; worker++) {
+        played.in_tasks += load[worker];
+        if (load[worker] > most) most = load[worker];
+    }
+    played.longest += most;
+}
+
+static uint8_t *restored;
+static size_t n_restored;
+
+static enum lmc_status take(void *user, const void *data, size_t size)
+{
+    (void)user;
+    memcpy(restored + n_restored, data, size);
+    n_restored += size;
+    return LMC_OK;
+}
+
+static void check(enum lmc_status status)
+{
+    if (status != LMC_OK) fail("", lmc_status_text(status));
+}
+
+/* One file of n_tensors, nearly all of whose bytes are in every fifth; the others are small. */
+static lmc_tensor *make_tensors(size_t n_tensors, size_t size)
+{
+    lmc_tensor *const tensors = (lmc_tensor *)calloc(n_tensors, sizeof *tensors);
+    uint64_t *const shapes = (uint64_t *)calloc(n_tensors, sizeof *shapes);
+    const size_t n_large = (n_tensors + 4) / 5, small = 8192,
+                 large = (size - (n_tensors - n_large) * small) / n_large & ~(size_t)1;
+    uint64_t at = 0;
+    size_t i;
+    if (!tensors || !shapes) fail("out of memory", "");
+    for (i = 0; i < n_tensors; i++) {
+        char *const name = (char *)malloc(40);
+        if (!name) fail("out of memory", "");
+        snprintf(name, 40, "model.layers.%lu.weight", (unsigned long)i);
+        tensors[i].name = name;
+        tensors[i].dtype = "BF16";
+        tensors[i].rank = 1;
+        tensors[i].shape = &shapes[i];
+        tensors[i].offset = at;
+        tensors[i].size = i % 5 ? small : large;
+        shapes[i] = tensors[i].size / 2;
+        at += tensors[i].size;
+    }
+    return tensors;
+}
+
+enum { WRITE, RESTORE, N_PASSES = 5 };
+static struct best {
+    double serial, total, at_least;
+} best[2];
+
+static void keep(int what, double total)
+{
+    const double serial = total - played.in_tasks;
+    if (best[what].total != 0 && serial >= best[what].serial) return;
+    best[what].serial = serial;
+    best[what].total = total;
+    best[what].at_least = serial + played.longest;
+}
+
+static lmc_file file;
+static uint8_t *src;
+static size_t size;
+
+static void measure_pass(unsigned n_workers)
+{
+    const lmc_parallel parallel = {play, NULL, n_workers};
+    static lmc_memory out;
+    lmc_memory in;
+    lmc_sink sink;
+    lmc_stream stream;
+    lmc_writer *writer;
+    lmc_writer_options options;
+    lmc_restore_options restore;
+    double start;
+    memset(&in, 0, sizeof in);
+    memset(&options, 0, sizeof options);
+    memset(&restore, 0, sizeof restore);
+    in.data = src;
+    in.size = size;
+    if (!out.data) { /* once: its pages are faulted in */
+        out.data = (uint8_t *)malloc(out.cap = size);
+        if (!out.data) fail("out of memory", "");
+        memset(out.data, 1, size);
+    }
+    out.size = out.position = 0;
+    options.parallel = restore.parallel = &parallel;
+    sink = lmc_memory_sink(&out);
+    stream = lmc_memory_stream(&in);
+    memset(&played, 0, sizeof played);
+    start = now();
+    check(lmc_writer_open(&writer, &sink, &options));
+    check(lmc_writer_begin_file(writer, &file, LMC_AUTO));
+    check(lmc_writer_write_stream(writer, &stream));
+    check(lmc_writer_end_file(writer));
+    check(lmc_writer_finish(writer));
+    keep(WRITE, now() - start);
+    lmc_writer_free(writer);
+    stream = lmc_memory_stream(&out);
+    restore.write = take;
+    n_restored = 0;
+    memset(&played, 0, sizeof played);
+    start = now();
+    check(lmc_snapshot_restore(&stream, NULL, &restore));
+    keep(RESTORE, now() - start);
+    if (n_restored != size || memcmp(restored, src, size) != 0) fail("did not come back", "");
+}
+
+int main(int argc, char **argv)
+{
+    static const unsigned n_workers[] = {1, 2, 4, 8, 16};
+    static const char *const names[] = {"write", "restore"};
+    const size_t n_tensors = argc > 2 ? (size_t)atol(argv[2]) : 500, first = 64000000;
+    double one[2] = {0, 0};
+    size_t i;
+    int what, pass;
+    size = (size_t)(argc > 1 ? atol(argv[1]) : 1024) * 1000000;
+    if (size < first) fail("too few MB", "");
+    src = allocate(size);
+    t_fill(src, first, T_GAUSS, LMC_BF16, 1);
+    for (i = first; i < size; i += first) memcpy(src + i, src, lmc__min(first, size - i));
+    restored = allocate(size);
+    file.path = "model.safetensors";
+    file.tensors = make_tensors(n_tensors, size);
+    file.n_tensors = n_tensors;
+    file.size = size =
+        (size_t)(file.tensors[n_tensors - 1].offset + file.tensors[n_tensors - 1].size);
+    printf("| | workers | serial, s | of all work | s, at least | times one |\n"
+           "|---|---:|---:|---:|---:|---:|\n");
+    for (i = 0; i < sizeof n_workers / sizeof *n_workers; i++) {
+        memset(best, 0, sizeof best);
+        for (pass = 0; pass < N_PASSES; pass++) measure_pass(n_workers[i]);
+        for (what = WRITE; what <= RESTORE; what++) {
+            if (i == 0) one[what] = best[what].total;
+            printf("| %s | %u | %.4f | %.2f %% | %.4f | %.2f |\n", names[what], n_workers[i],
+                   best[what].serial, 100 * best[what].serial / best[what].total,
+                   best[what].at_least, one[what] / best[what].at_least);
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
