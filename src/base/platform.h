@@ -91,6 +91,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
 #define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
+#define LMC__AVX2_VPCLMUL __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,vpclmulqdq")))
 #define LMC__AVX512                                                                                \
     __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
