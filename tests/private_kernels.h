@@ -900,6 +900,12 @@ void t_test_kernels(void)
     test_crc64(&lmc__kernels_neon_crc32, &seed);
     test_crc(&lmc__kernels_neon_only, &seed);
 #endif
+#if LMC__X86
+    if (lmc__find_kernels(LMC_TIER_AVX2)) {
+        test_crc64(&lmc__kernels_avx2, &seed);
+        test_roots(&lmc__kernels_avx2, &seed);
+    }
+#endif
     for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
         if (k == NULL) {

@@ -627,7 +627,7 @@ class Terminals(Case):
             for end in pty.openpty():
                 os.close(end)
         except OSError as e:
-            self.skipTest("this machine has no pseudo-terminals (%s); mount devpts at /dev/pts" % e.strerror)
+            self.skipTest("this machine has no pseudo-terminals (%s); mount devpts at /dev/pts" % (e.strerror or e))
 
     def run_in_terminal(self, args, streams, columns=0, seen=None):
         """Runs with the named streams on a terminal; returns the exit code and what the terminal showed. seen: is called with all

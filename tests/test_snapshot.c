@@ -122,6 +122,7 @@ static void check_encoded_ranges(const t_model *model, t_memory *in)
     t_spy spy;
     uint64_t state = 11, at = 1, size = 1;
     size_t i, round;
+    memset(&spy, 0, sizeof spy);
     spy.in = in;
     source.read_at = t_spy_read_at;
     source.user = &spy;

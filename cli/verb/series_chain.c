@@ -70,12 +70,57 @@ static size_t *number_entries(const struct series *s, int (*compare)(const void 
     return numbers;
 }
 
+struct numbered {
+    uint64_t number;
+    size_t entry;
+};
+
+static int compare_numbered(const void *a, const void *b)
+{
+    const struct numbered *x = (const struct numbered *)a, *y = (const struct numbered *)b;
+    if (x->number != y->number) return x->number < y->number ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+static void sort_numbers(struct series *s)
+{
+    struct numbered *list = (struct numbered *)resize(NULL, s->n + 1, sizeof *list);
+    s->n_numbers = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (find_number(s->list[i].name, &list[s->n_numbers].number))
+            list[s->n_numbers++].entry = i;
+    qsort(list, s->n_numbers, sizeof *list, compare_numbered);
+    s->by_number = (size_t *)resize(s->by_number, s->n_numbers + 1, sizeof *s->by_number);
+    for (size_t i = 0; i < s->n_numbers; i++) s->by_number[i] = list[i].entry;
+    free(list);
+}
+
 void index_series(struct series *s)
 {
     free(s->by_identity);
     free(s->by_name);
     s->by_identity = number_entries(s, compare_identities);
     s->by_name = number_entries(s, compare_snapshot_names);
+    sort_numbers(s);
+}
+
+void reindex_entry(struct series *s, const struct snapshot *e)
+{
+    const size_t number = (size_t)(e - s->list);
+    size_t *const list = s->by_identity, i = 0;
+    while (list[i] != number) i++;
+    for (; i > 0; i--) {
+        const struct snapshot *before = &s->list[list[i - 1]];
+        if (compare_identities(&before, &e) < 0) break;
+        list[i] = list[i - 1];
+        list[i - 1] = number;
+    }
+    for (; i + 1 < s->n; i++) {
+        const struct snapshot *behind = &s->list[list[i + 1]];
+        if (compare_identities(&e, &behind) < 0) break;
+        list[i] = list[i + 1];
+        list[i + 1] = number;
+    }
 }
 
 struct snapshot **list_deepest_first(struct series *s)
@@ -237,19 +282,36 @@ int check_entry(const struct series *s, const struct snapshot *e)
 
 /* -- finding the one that is meant -- */
 
+/* From the first entry with that number, or a higher one, on: see index_series(). */
+static const size_t *find_numbers(const struct series *s, uint64_t wanted, size_t *n)
+{
+    size_t low = 0, high = s->n_numbers;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        uint64_t number = 0;
+        if (find_number(s->list[s->by_number[middle]].name, &number) && number < wanted)
+            low = middle + 1;
+        else high = middle;
+    }
+    *n = s->n_numbers - low;
+    return s->by_number + low;
+}
+
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found)
 {
     uint64_t wanted = 0, number;
-    int is_number = parse_count(&wanted, text, 0), is_latest = strcmp(text, "latest") == 0;
+    const int is_number = parse_count(&wanted, text, 0), is_latest = strcmp(text, "latest") == 0;
+    size_t n = is_latest || is_number ? s->n : 0;
+    const size_t *numbers = is_number && s->by_number ? find_numbers(s, wanted, &n) : NULL;
     *found = find_name(s, text);
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = NULL;
-    for (size_t i = 0; i < s->n; i++) {
-        struct snapshot *e = &s->list[i];
-        if (e->state != state ||
-            !(is_latest || (is_number && find_number(e->name, &number) && number == wanted)))
-            continue;
+    for (size_t i = 0; i < n; i++) {
+        struct snapshot *e = &s->list[numbers ? numbers[i] : i];
+        const int is_other = is_number && (!find_number(e->name, &number) || number != wanted);
+        if (is_other && numbers) break;
+        if (is_other || e->state != state) continue;
         if (*found && !is_latest)
             return fail(CODE_ERROR, s->directory,
                         "has several snapshots with that number, %.250s and %.250s; give the name",

@@ -144,7 +144,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
         if (s->list[i].state == STATE_KEPT && s->list[i].depth &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
-            index_series(s); /* by other depths */
+            reindex_entry(s, &s->list[i]); /* by its other depth */
             ++*n_recoded;
         }
     return code;

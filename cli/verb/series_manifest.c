@@ -90,7 +90,8 @@ static void forget_index(struct series *s)
 {
     free(s->by_identity);
     free(s->by_name);
-    s->by_identity = s->by_name = NULL;
+    free(s->by_number);
+    s->by_identity = s->by_name = s->by_number = NULL;
 }
 
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)

@@ -51,6 +51,7 @@ struct series {
     struct snapshot *list;
     size_t n, room;
     size_t *by_identity, *by_name; /* see index_series(); NULL: not sorted */
+    size_t *by_number, n_numbers;  /* of those whose names have a number */
 };
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
@@ -79,9 +80,13 @@ void free_list(struct series *s);
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
-/* Sorts the entries by identity, for find_shallowest(), and by name, for find_name(), which without
- * that look at all of them. To be called again when identities or depths have changed. */
+/* Sorts the entries by identity, for find_shallowest(), by name, for find_name(), and by number,
+ * for choose_entry(), which without that look at all of them. To be called again when identities
+ * or depths have changed. */
 void index_series(struct series *s);
+
+/* The same, where nothing has changed but the depth of one entry. */
+void reindex_entry(struct series *s, const struct snapshot *e);
 
 /* All entries, the longest chains first, else in order. To be freed. */
 struct snapshot **list_deepest_first(struct series *s);

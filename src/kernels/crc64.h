@@ -168,6 +168,38 @@ LMC__AVX2 static uint64_t lmc__crc64_avx2(uint64_t crc, const uint8_t *p, size_t
     return lmc__crc64_finish(crc, p, size);
 }
 
+/* Where products are made two at a time (Zen 3, Alder Lake): four vectors of 32 bytes, each of two
+ * lanes, over 128 bytes at a time. Products are what this loop waits for, so it takes half as long.
+ */
+LMC__AVX2_VPCLMUL static uint64_t lmc__crc64_avx2_vpclmul(uint64_t crc, const uint8_t *p,
+                                                          size_t size)
+{
+#define LMC__LOAD(at) _mm256_loadu_si256((const __m256i *)(const void *)(at))
+#define LMC__FOLD(a, k, b)                                                                         \
+    _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),                        \
+                                      _mm256_clmulepi64_epi128(a, k, 0x11)),                       \
+                     b)
+    if (size >= 128) {
+        const __m256i k32 = _mm256_broadcastsi128_si256(lmc__crc64_factor(1)),
+                      k128 = _mm256_broadcastsi128_si256(lmc__crc64_factor(3));
+        __m256i v[4];
+        __m128i sum;
+        unsigned i;
+        LMC__UNROLL for (i = 0; i < 4; i++) v[i] = LMC__LOAD(p + 32 * i);
+        v[0] = _mm256_xor_si256(v[0], _mm256_set_epi64x(0, 0, 0, (long long)~crc));
+        for (p += 128, size -= 128; size >= 128; p += 128, size -= 128)
+            LMC__UNROLL for (i = 0; i < 4; i++) v[i] = LMC__FOLD(v[i], k128, LMC__LOAD(p + 32 * i));
+        LMC__UNROLL for (i = 1; i < 4; i++) v[i] = LMC__FOLD(v[i - 1], k32, v[i]);
+        sum = lmc__crc64_fold(_mm256_castsi256_si128(v[3]), lmc__crc64_factor(0),
+                              _mm256_extracti128_si256(v[3], 1));
+        crc = ~lmc__crc64_step8(lmc__crc64_step8((uint64_t)_mm_cvtsi128_si64(sum)) ^
+                                (uint64_t)_mm_extract_epi64(sum, 1));
+    }
+#undef LMC__LOAD
+#undef LMC__FOLD
+    return lmc__crc64_avx2(crc, p, size);
+}
+
 /* The register after n vectors, one after the other. */
 LMC__INLINE_AVX512 uint64_t lmc__crc64_join_avx512(const __m512i *v, unsigned n)
 {

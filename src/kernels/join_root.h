@@ -78,6 +78,13 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
+/* Without snapshots nobody wants one. */
+#ifndef LMC_NO_SNAPSHOT
+#define LMC__CRC64(k, crc, p, size) (k)->crc64(crc, p, size)
+#else
+#define LMC__CRC64(k, crc, p, size) (crc)
+#endif
+
 /* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
  * tiers end with. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
@@ -90,11 +97,8 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     for (i = done.n; i < n; i += m) {
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
-#ifndef LMC_NO_SNAPSHOT
-        if (crc64) done.crc64 = k->crc64(done.crc64, dst + i * width, m * width);
-        else
-#endif
-            done.crc = k->crc32c(done.crc, dst + i * width, m * width);
+        if (crc64) done.crc64 = LMC__CRC64(k, done.crc64, dst + i * width, m * width);
+        else done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
     if (crc64) *crc64 = done.crc64;
     return done.crc;
@@ -187,7 +191,7 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, int rotate, int can_merge,
-                                                        lmc__streaming streaming,
+                                                        int has_crc64, lmc__streaming streaming,
                                                         lmc__strip_buffers *buffers)
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
@@ -198,7 +202,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const uint8_t *mask = NULL;
     uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
-    lmc__progress done;
+    lmc__progress done = lmc__no_progress();
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
     __m256i v[8], top[2];
     unsigned p, h;
@@ -212,6 +216,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
         to = buffers->strip[i / n_strip & 1];
+        if (has_crc64) done.crc64 = LMC__CRC64(k, done.crc64, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
             /* Fetch what is read next at the speed of what is written now: it is compressed, and
@@ -222,7 +227,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 LMC__UNROLL for (p = 0; p < width; p++)
                     LMC__PREFETCH(streaming.next + lmc__min(out_at + 64 * p, streaming.next_size));
             }
-            LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
+            if (!has_crc64)
+                LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
                 const size_t ones =
                     lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
@@ -244,6 +250,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 lmc__copy_stream_avx2(out, from + head, half, width);
             }
         }
+        if (has_crc64) continue;
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
@@ -251,13 +258,14 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
     lmc__store_avx2(dst + i * width - 32, lmc__load_avx2(to + LMC__STRIP_SIZE - 32));
     done.n = i;
-    done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
+    if (has_crc64) done.crc64 = LMC__CRC64(k, done.crc64, to, LMC__STRIP_SIZE);
+    else done.crc = lmc__crc32c_avx2(~(uint32_t)c[0], to, LMC__STRIP_SIZE);
     return done;
 }
 
-/* By strips what is not streamed, whose CRC-64 is wanted (it keeps the vector units busy, so it has
- * nothing to gain from going on beside), and what is rare: joint planes, and a root that is not the
- * top plane. */
+/* By strips what is not streamed, and what is rare: joint planes, and a root that is not the top
+ * plane. A CRC-64 is taken of a strip while that is in the first cache, before it is streamed; it
+ * keeps the vector units busy, so it has nothing to gain from going on beside. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -266,11 +274,14 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     const int rotate = source.rotate;
     lmc__progress done = lmc__no_progress();
     lmc__strip_buffers buffers;
-    if (streaming.is_on && !streaming.crc64 && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
+    if (streaming.is_on && !source.joint && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) {
+#define LMC__LOOP(w, can_merge, has_crc64)                                                         \
+    lmc__join_root_loop_avx2(k, dst, &source, n, w, rotate, can_merge, has_crc64, streaming,       \
+                             &buffers)
 #define LMC__CALL(w, can_merge)                                                                    \
-    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, rotate, can_merge, streaming, &buffers)
+    done = streaming.crc64 ? LMC__LOOP(w, can_merge, 1) : LMC__LOOP(w, can_merge, 0)
         case 1: LMC__CALL(1, 1); break;
         case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
             if (source.root) LMC__CALL(2, 1);
@@ -279,6 +290,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
         case 4: LMC__CALL(4, 1); break;
         default: LMC__CALL(8, 1);
 #undef LMC__CALL
+#undef LMC__LOOP
         }
     return lmc__join_strips(k, dst, &source, n, done, streaming.crc64);
 }

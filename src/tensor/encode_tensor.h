@@ -170,6 +170,7 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     block.n = lmc__min(t->size, t->block_size) / block.width;
     block.rotate = lmc__rotates(options->dtype);
     block.level = LMC_LEVEL_DEFAULT;
+    block.may_group = 1;
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
