@@ -10,7 +10,7 @@
 #   make demo              install what is missing, then compress, list, verify and restore a sample
 #   make check             install what is missing, then run the quick tests: three minutes, for
 #                          every change
-#   make test              all suites, as continuous integration runs them: a quarter of an hour
+#   make test              all suites, as continuous integration runs them: 20 minutes
 #   make test-all          that, test-cross, test-long and test-avx512
 #   make test-cross        the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le,
 #                          wasm32 in Node, and Windows under Wine
