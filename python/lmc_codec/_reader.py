@@ -255,6 +255,11 @@ class Reader:
         number = [t.name for t in self.files[x.file_number].tensors].index(name)
         return self._object.content_hash(x.file_number, number)
 
+    def snapshot_hash(self) -> bytes:
+        """The SHA-256 that stands for all of the snapshot, names, contents, modes, times and metadata, however they are
+        coded: the one to sign (Writer(content_hashes=True)). Of what is read, compare content_hash()."""
+        return self._object.snapshot_hash()
+
     def close(self) -> None:
         """Ends it. If it is the base of others, they go on."""
         self._object.close()

@@ -558,29 +558,54 @@ static PyObject *reader_read_box(PyObject *self, PyObject *args)
     return result;
 }
 
-/* (file number, tensor number or -1) -> 32 bytes */
-static PyObject *reader_content_hash(PyObject *self, PyObject *args)
+/* The SHA-256 that the snapshot says of itself (is_whole), of a tensor, or (tensor < 0) of the rest
+ * of a file. */
+static enum lmc_status read_hash(lmc_reader *reader, int is_whole, Py_ssize_t number,
+                                 Py_ssize_t tensor, uint8_t hash[32])
 {
-    reader_object *const r = (reader_object *)self;
-    module_state *const state = state_of(Py_TYPE(self));
-    enum lmc_status status = LMC_ERR_ARGUMENT;
     const lmc_file *file;
-    Py_ssize_t number, tensor;
+    if (is_whole) return lmc_reader_read_snapshot_hash(reader, hash);
+    file = number < 0 ? NULL : lmc_reader_get_file(reader, (size_t)number);
+    if (!file || (tensor >= 0 && (size_t)tensor >= file->n_tensors)) return LMC_ERR_ARGUMENT;
+    return lmc_reader_read_content_hash(reader, (size_t)number,
+                                        tensor < 0 ? NULL : &file->tensors[tensor], hash);
+}
+
+static PyObject *make_hash(reader_object *r, int is_whole, Py_ssize_t number, Py_ssize_t tensor)
+{
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    enum lmc_status status;
     uint8_t hash[32];
     PyObject *result;
     call c;
-    if (!PyArg_ParseTuple(args, "nn:content_hash", &number, &tensor)) return NULL;
-    if (lock_chain(state, self, &c) < 0) return NULL;
+    if (lock_chain(state, (PyObject *)r, &c) < 0) return NULL;
+    if (!reader_of((PyObject *)r)) {
+        unlock_chain(state, (PyObject *)r);
+        PyErr_SetString(PyExc_ValueError, "the file is closed");
+        return NULL;
+    }
     call_begin(&c, NULL);
-    file = number < 0 ? NULL : lmc_reader_get_file(reader_of(self), (size_t)number);
-    if (file && (tensor < 0 || (size_t)tensor < file->n_tensors))
-        status = lmc_reader_read_content_hash(r->reader, (size_t)number,
-                                              tensor < 0 ? NULL : &file->tensors[tensor], hash);
+    status = read_hash(r->reader, is_whole, number, tensor, hash);
     result = call_end(&c, state, status, r->where, NULL);
-    unlock_chain(state, self);
+    unlock_chain(state, (PyObject *)r);
     if (!result) return NULL;
     Py_DECREF(result);
     return PyBytes_FromStringAndSize((const char *)hash, 32);
+}
+
+/* (file number, tensor number or -1) -> 32 bytes */
+static PyObject *reader_content_hash(PyObject *self, PyObject *args)
+{
+    Py_ssize_t number, tensor;
+    if (!PyArg_ParseTuple(args, "nn:content_hash", &number, &tensor)) return NULL;
+    return make_hash((reader_object *)self, 0, number, tensor);
+}
+
+/* -> 32 bytes */
+static PyObject *reader_snapshot_hash(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return make_hash((reader_object *)self, 1, 0, 0);
 }
 
 static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
@@ -592,6 +617,7 @@ static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL
                                        {"encoded_range", reader_encoded_range, METH_VARARGS, NULL},
                                        {"file_path", reader_file_path, METH_VARARGS, NULL},
                                        {"content_hash", reader_content_hash, METH_VARARGS, NULL},
+                                       {"snapshot_hash", reader_snapshot_hash, METH_NOARGS, NULL},
                                        {"read", reader_read, METH_VARARGS, NULL},
                                        {"read_box", reader_read_box, METH_VARARGS, NULL},
                                        {NULL, NULL, 0, NULL}};

@@ -84,6 +84,35 @@ def test_zarr_by_entry_point(tmp_path):
     assert said.stdout == a.tobytes()
 
 
+class CountingStore(zarr.storage.MemoryStore):
+    """Counts the bytes that are read from it; zarr makes another one of the same content to read from."""
+
+    n_read = 0
+
+    def count(self, found):
+        CountingStore.n_read += 0 if found is None else len(found)
+        return found
+
+    async def get(self, *args, **options):
+        return self.count(await super().get(*args, **options))
+
+    def get_sync(self, *args, **options):
+        return self.count(super().get_sync(*args, **options))
+
+
+def test_zarr_reads_a_part_of_a_shard():
+    """What a store can address are chunks; shards of them are one object, of which zarr reads ranges."""
+    a, store = make("f4"), CountingStore()
+    a = np.tile(a, (16, 1))
+    n_rows = len(a) // 16
+    z = zarr.create_array(store, data=a, chunks=(n_rows, a.shape[1]), shards=a.shape, compressors=LMCCodec())
+    whole = z.nbytes_stored()
+    z = zarr.open_array(store, mode="r")
+    CountingStore.n_read = 0
+    assert np.array_equal(z[3 * n_rows : 3 * n_rows + 5], a[3 * n_rows : 3 * n_rows + 5])
+    assert 0 < CountingStore.n_read < whole / 8
+
+
 def test_zarr_bf16(weights):
     a, sizes = as_uint16(weights), {}
     for dtype in (None, "BF16", ml_dtypes.bfloat16):

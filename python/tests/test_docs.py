@@ -1,5 +1,6 @@
-"""docs/python.md and docs/dcp.md, word for word: their Python blocks, in their order, in one program each."""
+"""docs/python.md and docs/dcp.md, word for word: their Python blocks, in their order, in one program each. An example."""
 
+import os
 import re
 import subprocess
 import sys
@@ -32,3 +33,14 @@ def test_the_page_of_dcp(tmp_path):
     sizes = {path.parent.name: path.stat().st_size for path in tmp_path.glob("*/*.distcp")}
     assert sizes["step-100"] < 0.8 * 2 * 2 * 512 * 513 and sizes["step-300"] < 0.3 * sizes["step-200"]
     assert sizes["step-400"] < 0.1 * sizes["step-200"] and sizes["plain"] < 0.8 * 2 * 2 * 512 * 513
+
+
+def test_the_example_of_a_series(tmp_path):
+    """A short training: fewer steps show nothing about density, but all of it runs."""
+    example = Path(__file__).parents[2] / "examples" / "series.py"
+    environment = {**os.environ, "STEPS": "40", "MPLBACKEND": "agg"}
+    said = subprocess.run([sys.executable, str(example), str(tmp_path)], env=environment, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    rows = [line.split() for line in said.stdout.splitlines() if line.count("%") == 3]
+    assert len(rows) == 9 and all(float(row[3].strip("%")) < float(row[2].strip("%")) for row in rows)
+    assert "refused, as it should be:" in said.stdout

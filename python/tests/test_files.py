@@ -450,7 +450,38 @@ def test_content_hashes(tmp_path, weights):
         assert r.content_hash("w") == hashlib.sha256(weights.tobytes()).digest()
     with lmc.Writer(tmp_path / "y.lmc") as w:
         w.add("w", weights)
-    with lmc.open(tmp_path / "y.lmc") as r, pytest.raises(lmc.NotFoundError):
+    with lmc.open(tmp_path / "y.lmc") as r:
+        with pytest.raises(lmc.NotFoundError):
+            r.content_hash("w")
+        with pytest.raises(lmc.NotFoundError):
+            r.snapshot_hash()
+
+
+def test_snapshot_hash(weights):
+    """One for all that the snapshot says, however it is coded."""
+
+    def make(name="w", value="1", **options):
+        file = io.BytesIO()
+        with lmc.Writer(file, content_hashes=True, **options) as w:
+            w.add(name, weights)
+            w.add_metadata("step", value)
+        return file.getvalue()
+
+    def hash_of(data, **options):
+        with lmc.open(data, **options) as r:
+            return r.snapshot_hash()
+
+    base = lmc.Base({"w": weights[::-1].copy()})
+    found = hash_of(make())
+    assert len(found) == 32
+    assert hash_of(make(level="max")) == found
+    assert hash_of(make(base=base), base=base) == found
+    assert len({found, hash_of(make(name="v")), hash_of(make(value="2"))}) == 3
+    r = lmc.open(make())
+    r.close()
+    with pytest.raises(ValueError, match="closed"):
+        r.snapshot_hash()
+    with pytest.raises(ValueError, match="closed"):
         r.content_hash("w")
 
 
