@@ -7,6 +7,7 @@
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
