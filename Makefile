@@ -10,7 +10,7 @@
 #   make demo              install what is missing, then compress, list, verify and restore a sample
 #   make check             install what is missing, then run the quick tests: three minutes, for
 #                          every change
-#   make test              all suites, as continuous integration runs them: a quarter of an hour
+#   make test              all suites, as continuous integration runs them: 20 minutes
 #   make test-all          that, test-cross, test-long and test-avx512
 #   make test-cross        the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le,
 #                          wasm32 in Node, and Windows under Wine
@@ -120,6 +120,12 @@ build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 build/levels: bench/levels.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/levels.c -o $@ $(LDFLAGS) -lm
+
+build/speed: bench/speed.c bench/peers.c bench/measure.h bench/data.h bench/front.h \
+    tests/t_data.h lmc.h
+	@mkdir -p build
+	$(COMPILE) -DBENCH_LEVELS -Wno-unused-function -Wno-unused-variable bench/speed.c -o $@ \
+	    $(LDFLAGS) -l:libzstd.a -llz4 -lm
 
 build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build

@@ -1,11 +1,12 @@
 """PyTorch Distributed Checkpoint with no compression, ZStandard and LMC: the table of docs/dcp.md.
 
-    python bench/dcp.py SERIES [--size MB] [--ranks N] [--dir DIRECTORY]
+    python bench/dcp.py SERIES [--size MB] [--ranks N] [--runs N] [--dir DIRECTORY]
+    python bench/dcp.py SERIES --reshard ...      saved by --ranks, loaded by one rank, and by twice as many
 
 SERIES: a directory of training steps (step-001000/{model.bf16,master.f32,exp_avg.f32,exp_avg_sq.f32}.safetensors). The
 state is that of step 1000, repeated under other names up to the size; for deltas, step 1001 against it. Items are coded
 one by one, so that the repetition gains nothing. With several ranks each matrix is a DTensor, sharded by rows.
-Times are the medians of three, of the slowest rank, without fsync.
+Times are medians of --runs (of the extension and the delta: one run), of the slowest rank, without fsync.
 """
 
 import argparse
@@ -63,28 +64,57 @@ def _local(t):
     return t.to_local() if hasattr(t, "to_local") else t
 
 
-def run(rank, options):
+def begin(rank, options, n):
+    """Makes this process one of n ranks; returns the state."""
     warnings.simplefilter("ignore")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(options.port), LOCAL_WORLD_SIZE=str(options.ranks))
-    dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(options.port), LOCAL_WORLD_SIZE=str(n))
+    dist.init_process_group("gloo", rank=rank, world_size=n)
     torch.set_num_threads(1)
-    mesh = init_device_mesh("cpu", (options.ranks,)) if options.ranks > 1 else None
-    state = make_state(options.series, 1000, options.size * 1_000_000, mesh)
+    options.mesh = init_device_mesh("cpu", (n,)) if n > 1 else None
+    return make_state(options.series, 1000, options.size * 1_000_000, options.mesh)
+
+
+def save_both(rank, options):
+    state = begin(rank, options, options.ranks)
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(options.dir + "/none", sync_files=False))
+    dcp.save(state, storage_writer=lmc_codec.dcp.Writer(options.dir + "/lmc", sync_files=False))
+    dist.destroy_process_group()
+
+
+def load_both(rank, options, n):
+    want = begin(rank, options, n)
+    for label, make in (("none", dcp.FileSystemReader), ("lmc", lmc_codec.dcp.Reader)):
+        times = []
+        for _ in range(options.runs):
+            got = {name: torch.zeros_like(t) for name, t in want.items()}
+            dist.barrier()
+            start = time.perf_counter()
+            dcp.load(got, storage_reader=make(f"{options.dir}/{label}"))
+            dist.barrier()
+            times.append(time.perf_counter() - start)
+            assert all(torch.equal(_local(got[name]), _local(want[name])) for name in want)
+        if rank == 0:
+            print(f"saved by {options.ranks}, loaded by {n}  {label:5} {statistics.median(times):6.2f} s", flush=True)
+    dist.destroy_process_group()
+
+
+def run(rank, options):
+    state = begin(rank, options, options.ranks)
     registry = lmc_codec.dcp.make_registry()
     a, b = options.dir + "/lmc-1000", options.dir + "/out"
 
     def file_writer(*extensions):
         return dcp.FileSystemWriter(b, sync_files=False, _extensions=list(extensions))
 
-    measure("none", lambda: file_writer(), lambda: dcp.FileSystemReader(b), state, b, 3)
-    measure("ZStandard", lambda: file_writer(ZStandard()), lambda: dcp.FileSystemReader(b), state, b, 3)
+    measure("none", lambda: file_writer(), lambda: dcp.FileSystemReader(b), state, b, options.runs)
+    measure("ZStandard", lambda: file_writer(ZStandard()), lambda: dcp.FileSystemReader(b), state, b, options.runs)
     for level in ("fast", "default"):
         save = lambda: lmc_codec.dcp.Writer(a, sync_files=False, level=level)  # noqa: E731
-        measure(f"LMC, {level}", save, lambda: lmc_codec.dcp.Reader(a), state, a, 3)
+        measure(f"LMC, {level}", save, lambda: lmc_codec.dcp.Reader(a), state, a, options.runs)
     measure("LMC as an extension", lambda: file_writer(lmc_codec.dcp.Extension()), lambda: dcp.FileSystemReader(b, registry), state, b, 1)
-    state = make_state(options.series, 1001, options.size * 1_000_000, mesh)
+    state = make_state(options.series, 1001, options.size * 1_000_000, options.mesh)
     save = lambda: lmc_codec.dcp.Writer(b, sync_files=False, base=a)  # noqa: E731
-    measure("LMC, delta", save, lambda: lmc_codec.dcp.Reader(b), state, b, 3)
+    measure("LMC, delta", save, lambda: lmc_codec.dcp.Reader(b), state, b, 1)
     dist.destroy_process_group()
 
 
@@ -93,11 +123,18 @@ if __name__ == "__main__":
     parser.add_argument("series")
     parser.add_argument("--size", type=int, default=1000)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--reshard", action="store_true")
     parser.add_argument("--dir", default="/dev/shm/lmc-bench-dcp")
     parser.add_argument("--port", type=int, default=29611)
     options = parser.parse_args()
     os.makedirs(options.dir, exist_ok=True)
     try:
-        torch.multiprocessing.spawn(run, (options,), options.ranks)
+        if options.reshard:
+            torch.multiprocessing.spawn(save_both, (options,), options.ranks)
+            for n in (1, options.ranks, 2 * options.ranks):
+                torch.multiprocessing.spawn(load_both, (options, n), n)
+        else:
+            torch.multiprocessing.spawn(run, (options,), options.ranks)
     finally:
         shutil.rmtree(options.dir)

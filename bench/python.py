@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
 """The Python package beside other packages, and beside the C library itself: one process, the same arrays, one thread.
 
-    bench/python.py SERIES [--mb N] [--reps N]       SERIES: step-*/{model.bf16,master.f32}.safetensors; markdown to stdout
+    bench/python.py SERIES [--mb N] [--reps N] [--z4ai]
 
-Needs build/liblmc.so, and lmc_codec; of safetensors, zipnn, zstandard, openzl and blosc2 what is installed. All take turns
-in each repetition, with buffers that were used before; medians are shown, and of ratios the median of ratios of neighbours. What
-a package returns anew at each call is new memory, as its users have it; `out=` is LMC's own way around that."""
+SERIES: step-*/{model.bf16,master.f32}.safetensors; markdown to stdout
+
+Needs build/liblmc.so, and lmc_codec; of safetensors, zipnn, zstandard, openzl, blosc2 and z4ai what is installed. The data of
+all steps is repeated up to --mb. All take turns in each repetition, with buffers that were used before; medians are shown,
+and of ratios the median of ratios of neighbours. What a package returns anew at each call is new memory, as its users have
+it; `out=` is LMC's own way around that.
+
+"of C": the time of the function of lmc.h that the call stands for, called from the same process by ctypes, in the same
+repetition, over that of the call. C has two: for elements alone (lmc_tensor_encode, _decode) and for whole files (lmc_compress,
+lmc_decompress; none for a delta)."""
 import argparse, ctypes, glob, os, statistics, sys, time
 import numpy as np
 import ml_dtypes
@@ -24,49 +31,70 @@ def read_data(path):
 
 def load(series, name, size):
     data = b"".join(read_data(path) for path in sorted(glob.glob(os.path.join(series, "step-*", name))))
-    return np.frombuffer(data[:size // 4096 * 4096], np.uint8).copy()
+    return repeat(np.frombuffer(data, np.uint8), size)
+
+
+def repeat(data, size):
+    """The data, in whole pages, as often as it takes to have that many bytes."""
+    return np.resize(data[:data.size // 4096 * 4096], size)
 
 
 class C:
-    """examples/liblmc.c: the tensor layer, called as C calls it."""
+    """lmc.h, called as C calls it, in the shared library of examples/liblmc.c."""
 
     def __init__(self):
         self.lib = lib = ctypes.CDLL(os.path.join(ROOT, "build", "liblmc.so"))
-        p, n = ctypes.c_void_p, ctypes.c_size_t
-        lib.liblmc_encode.argtypes = [p, n, ctypes.POINTER(n), p, p, n, ctypes.c_char_p, ctypes.c_int]
+        p, n, size = ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        lib.liblmc_encode.argtypes = [p, n, size, p, p, n, ctypes.c_char_p, ctypes.c_int]
         lib.liblmc_decode.argtypes = [p, p, n, p, n]
+        lib.lmc_dtype_find.argtypes = [ctypes.c_char_p]
+        lib.lmc_compress.argtypes = [p, n, size, p, n, ctypes.c_int, p]
+        lib.lmc_decompress.argtypes = [p, n, size, p, n, p]
 
-    def pack(self, data, base, dtype, room):
+    def encode(self, data, base, dtype, room):
         size = ctypes.c_size_t()
         status = self.lib.liblmc_encode(room.ctypes.data, room.size, ctypes.byref(size), data.ctypes.data,
                                         None if base is None else base.ctypes.data, data.size, dtype.encode(), 0)
         assert status == 0
-        return size.value
+        return room[:size.value]
 
-    def unpack(self, packed, size, base, out):
-        assert self.lib.liblmc_decode(out.ctypes.data, None if base is None else base.ctypes.data, out.size, packed.ctypes.data, size) == 0
+    def decode(self, packed, base, out):
+        assert self.lib.liblmc_decode(out.ctypes.data, None if base is None else base.ctypes.data, out.size, packed.ctypes.data, packed.size) == 0
+        return out
+
+    def compress(self, data, dtype, room):
+        size = ctypes.c_size_t()
+        assert self.lib.lmc_compress(room.ctypes.data, room.size, ctypes.byref(size), data.ctypes.data, data.size, self.lib.lmc_dtype_find(dtype.encode()), None) == 0
+        return room[:size.value]
+
+    def decompress(self, packed, out):
+        size = ctypes.c_size_t()
+        assert self.lib.lmc_decompress(out.ctypes.data, out.size, ctypes.byref(size), packed.ctypes.data, packed.size, None) == 0
+        return out
 
 
-def rows(data, base, dtype):
+TENSOR, FILE = "C: lmc_tensor_encode, _decode", "C: lmc_compress, lmc_decompress"
+
+
+def rows(data, base, dtype, with_z4ai):
     """Name -> (pack() -> anything with a size, unpack(packed)); what comes out is checked once."""
     typed = data.view(ml_dtypes.bfloat16 if dtype == "BF16" else np.float32)
     old = None if base is None else base.view(typed.dtype)
     room, out, c = np.zeros(2 * data.size + 65536, np.uint8), np.zeros_like(data), C()
     out_typed = out.view(typed.dtype)
     unsigned = data.view(peers.UNSIGNED[typed.itemsize])
-    found = {"memcpy (numpy)": (lambda: np.copyto(out, data) or data, lambda p: out),
-             "C library": (lambda: room[:c.pack(data, base, dtype, room)], lambda p: c.unpack(room, len(p), base, out) or out)}
-
-    def ours_pack():
-        return room[:lmc_codec.tensor_encode(typed, old, out=room)]
-
-    found["lmc_codec.tensor_encode, _decode, out="] = ours_pack, lambda p: lmc_codec.tensor_decode(p, out_typed, old)
+    found = {"memcpy (numpy)": (lambda: data, lambda p: np.copyto(out, data) or out),
+             TENSOR: (lambda: c.encode(data, base, dtype, room), lambda p: c.decode(p, base, out)),
+             "lmc_codec.tensor_encode, _decode, out=": (lambda: room[:lmc_codec.tensor_encode(typed, old, out=room)],
+                                                        lambda p: lmc_codec.tensor_decode(p, out_typed, old))}
+    if base is None:
+        found[FILE] = lambda: c.compress(data, dtype, room), lambda p: c.decompress(p, out)
     found["lmc_codec.compress, decompress, out="] = (lambda: room[:lmc_codec.compress(typed, old, out=room)],
                                                      lambda p: lmc_codec.decompress(p, old, out=out_typed))
     found["lmc_codec.compress, decompress"] = lambda: lmc_codec.compress(typed, old), lambda p: lmc_codec.decompress(p, old)
     source = data if base is None else np.bitwise_xor(data, base)
     xor = "" if base is None else "xor, "
-    for name, make in peers.python_peers().items():
+    for name, make in ({} if with_z4ai else peers.python_peers()).items():
         try:
             codec = make()
             if getattr(codec, "changes_input", False):
@@ -91,6 +119,14 @@ def rows(data, base, dtype):
         found[xor + "zstandard -1"] = lambda: zc.compress(source), zd.decompress
     except ImportError as error:
         print("left out: %s" % error, file=sys.stderr)
+    if with_z4ai:
+        import z4ai
+        plain, before, code = data.tobytes(), None if base is None else base.tobytes(), dtype.lower().replace("f32", "fp32").replace("bfp", "bf")
+        if base is None:
+            for effort in (None, "fast"):
+                found["z4ai" + (", fast" if effort else "")] = lambda effort=effort: z4ai.compress(plain, dtype=code, threads=1, effort=effort), z4ai.decompress
+        else:
+            found["z4ai, its delta"] = lambda: z4ai.compress_delta(plain, before, dtype=code, threads=1), lambda p: z4ai.decompress_delta(p, before)
     if base is None:
         try:
             import safetensors.numpy
@@ -101,8 +137,8 @@ def rows(data, base, dtype):
     return found, source
 
 
-def measure(title, data, base, dtype, reps):
-    found, source = rows(data, base, dtype)
+def measure(title, data, base, dtype, reps, with_z4ai):
+    found, source = rows(data, base, dtype, with_z4ai)
     for name, (pack, unpack) in list(found.items()):
         try:
             result = unpack(pack())
@@ -127,26 +163,30 @@ def measure(title, data, base, dtype, reps):
             times[name][1].append(end - middle)
             sizes[name] = len(packed) if not hasattr(packed, "nbytes") else packed.nbytes
     print("| %s, %.1f MB | size | pack | of C | unpack | of C |\n|---|---|---|---|---|---|" % (title, data.size / 1e6))
-    for name, (packs, unpacks) in times.items():
+    for name, mine in times.items():
+        c = TENSOR if name in (TENSOR, "lmc_codec.tensor_encode, _decode, out=") else FILE if "ompress, " in name else None
         cells = []
-        for mine, theirs in zip((packs, unpacks), times["C library"]):
-            cells += ["%.2f GB/s" % (data.size / statistics.median(mine) / 1e9), "%.0f %%" % (100 * statistics.median(t / m for m, t in zip(mine, theirs)))]
-        print("| %s | %.2f %% | %s |" % (name, 100 * sizes[name] / data.size, " | ".join(cells)))
+        for i in (0, 1):
+            cells.append("%.2f GB/s" % (data.size / statistics.median(mine[i]) / 1e9) if i or "memcpy" not in name else "")
+            cells.append("%.0f %%" % (100 * statistics.median(t / m for m, t in zip(mine[i], times[c][i]))) if c in times and c != name else "")
+        print("| %s | %.1f %% | %s |" % (name, 100 * sizes[name] / data.size, " | ".join(cells)))
     print()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("series")
-    parser.add_argument("--mb", type=int, default=16)
+    parser.add_argument("--mb", type=int, default=64)
     parser.add_argument("--reps", type=int, default=9)
+    parser.add_argument("--z4ai", action="store_true", help="z4ai, and not the packages that bring a libzstd of their own: beside openzl 0.3.0, z4ai 0.2.0 crashes")
     args = parser.parse_args()
     size = args.mb << 20
     bf16 = load(args.series, "model.bf16.safetensors", size)
-    measure("bf16 weights", bf16, None, "BF16", args.reps)
-    measure("fp32 weights", load(args.series, "master.f32.safetensors", size), None, "F32", args.reps)
+    measure("bf16 weights", bf16, None, "BF16", args.reps, args.z4ai)
+    measure("fp32 weights", load(args.series, "master.f32.safetensors", size), None, "F32", args.reps, args.z4ai)
     old, new = (np.concatenate([np.frombuffer(read_data(p), np.uint8) for p in pairs]) for pairs in find_pairs(args.series))
-    measure("bf16, delta of the step before", new, old, "BF16", args.reps)
+    old, new = repeat(old, size), repeat(new, size)
+    measure("bf16, delta of the step before", new, old, "BF16", args.reps, args.z4ai)
 
 
 def find_pairs(series):

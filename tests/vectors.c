@@ -245,6 +245,7 @@ static void one(const char *path)
     lmc_stream stream;
     lmc_source source;
     lmc_reader *reader = NULL;
+    size_t i;
     lmc_restore_options options;
     lmc_reader_options reader_options;
     enum lmc_status status;
@@ -254,6 +255,7 @@ static void one(const char *path)
     memset(&reader_options, 0, sizeof reader_options);
     reader_options.skip_identities = 1; /* Content_CRC of each block, as the page has it */
     memset(&seen, 0, sizeof seen);
+    memset(&again, 0, sizeof again);
     if (lmc_header_parse(in.data, in.size, &header) == LMC_OK && header.has_base)
         options.base = reader_options.base = find_base(header.base_identity);
     options.read_back = read_back;
@@ -261,7 +263,7 @@ static void one(const char *path)
     options.begin_file = seen_begin;
     options.write = seen_write;
     options.end_file = seen_end;
-    options.limits.max_total_size = reader_options.limits.max_total_size = (uint64_t)1 << 28;
+    options.max_total_size = reader_options.max_total_size = (uint64_t)1 << 28;
     stream.read = t_read;
     stream.user = source.user = &in;
     status = lmc_snapshot_restore(&stream, id, &options);
@@ -285,7 +287,12 @@ static void one(const char *path)
         status = show(reader, &seen);
     }
     printf(", \"read\": \"%s\"}\n", lmc_status_name(status));
+    fflush(stdout); /* what was said of this file stands if the next one is a crash */
     lmc_reader_free(reader);
+    for (i = 0; i < MAX_FILES; i++) {
+        lmc_memory_free(&seen.written[i]);
+        lmc_memory_free(&again.written[i]);
+    }
 }
 
 int main(int argc, char **argv)

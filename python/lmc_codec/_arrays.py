@@ -232,7 +232,7 @@ def torch_dtype(dtype: str) -> Any:
 def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = False) -> tuple[Any, Any]:
     """A new array, and its memory. dtype "": bytes, whatever the framework."""
     if framework == "bytes" or not dtype:
-        data = bytearray(count_bytes(dtype or "U8", shape))
+        data = _lmc.new_bytes(count_bytes(dtype or "U8", shape))
         return data, data
     if framework == "numpy":
         import numpy
@@ -245,7 +245,10 @@ def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = Fals
         shape = (*shape[:-1], shape[-1] // 2)
     tensor = torch.empty(shape, dtype=torch_dtype(dtype), pin_memory=pin)
     nbytes = tensor.numel() * tensor.element_size()
-    return tensor, _lmc.Memory(tensor.data_ptr() if nbytes else 0, nbytes, False, tensor)
+    memory = _lmc.Memory(tensor.data_ptr() if nbytes else 0, nbytes, False, tensor)
+    if not pin:
+        _lmc.prepare(memory)
+    return tensor, memory
 
 
 def to_device(tensor: Any, device: Any) -> Any:

@@ -58,7 +58,7 @@ def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
     if out is None:
         if max_size is not None and size > max_size:
             raise LimitError(f"a chunk claims {size} bytes, and at most {max_size} were expected")
-        out = bytearray(size)
+        out = _lmc.new_bytes(size)
     elif len(out) != size:
         raise ValueError(f"out has {len(out)} bytes, and the chunk {size}")
     _lmc.tensor_decode(data, out, dtype, log2_block=log2_block)

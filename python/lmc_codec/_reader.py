@@ -229,7 +229,7 @@ class Reader:
             size = x.size - offset if size is None else size
             if size < 0 or offset < 0 or offset + size > x.size:
                 raise ValueError(f"{x.path}: no bytes {offset} to {offset + size} in a file of {x.size}")
-            out = buffer = bytearray(size)
+            out = buffer = _lmc.new_bytes(size)
         self._expect(x.number, offset, size)
         self._object.read(x.number, offset, buffer, path or None)
         return out

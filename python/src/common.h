@@ -5,7 +5,7 @@
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
  *     base.c     Base: arrays in memory that a delta is coded against
  *     source.c   where files are read from: descriptors, memory, Python
- *     memory.c   Memory: a range of addresses as a buffer; DLPack
+ *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
  *     call.c     calls without the GIL, their errors and interruptions; locks; threads
  *
  * Everything here is private to the package: types and functions take exactly what the Python
@@ -112,6 +112,12 @@ int is_overlap(const void *a, size_t a_size, const void *b, size_t b_size);
 /* name, dtype and shape, the first three of a tuple, which must stay as long as they are used. */
 int parse_tensor(PyObject *tuple, lmc_tensor *tensor, uint64_t shape[LMC_MAX_RANK]);
 
+/* -- memory -- */
+/* All of this new memory will be written. */
+void expect_use(void *p, size_t size);
+/* A bytearray; what is in it may be anything. */
+PyObject *make_bytes(Py_ssize_t size);
+
 /* -- objects -- */
 typedef struct reader_object reader_object;
 typedef struct base_object base_object;
@@ -131,6 +137,8 @@ const lmc_base *base_of(PyObject *base);
 lmc_reader *reader_of(PyObject *reader); /* NULL if it is closed */
 const lmc_quantizer *quantizer_of(PyObject *quantizer);
 
+PyObject *new_bytes(PyObject *module, PyObject *args);
+PyObject *prepare(PyObject *module, PyObject *args);
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_layout(PyObject *module, PyObject *args);

@@ -77,6 +77,8 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"parse_header", parse_header, METH_VARARGS, NULL},
                                   {"overlaps", overlaps, METH_VARARGS, NULL},
                                   {"versions", versions, METH_NOARGS, NULL},
+                                  {"new_bytes", new_bytes, METH_VARARGS, NULL},
+                                  {"prepare", prepare, METH_VARARGS, NULL},
                                   {"from_dlpack", from_dlpack, METH_VARARGS, NULL},
                                   {"tensor_encode", (PyCFunction)(void (*)(void))tensor_encode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},

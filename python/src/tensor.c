@@ -155,7 +155,7 @@ PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs)
         raise_status(state, LMC_ERR_ARGUMENT, NULL, NULL);
         goto end;
     }
-    if (out == Py_None) bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bound);
+    if (out == Py_None) bytes = make_bytes((Py_ssize_t)bound);
     if (out == Py_None && !bytes) goto end;
     call_begin(&c, NULL);
     {

@@ -130,9 +130,8 @@ static enum lmc_status report(void *user, uint64_t done)
 static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
 {
     if (object == Py_None) {
-        s->bytes = capacity <= (unsigned long long)PY_SSIZE_T_MAX
-                       ? PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)capacity)
-                       : PyErr_NoMemory();
+        s->bytes = capacity <= (unsigned long long)PY_SSIZE_T_MAX ? make_bytes((Py_ssize_t)capacity)
+                                                                  : PyErr_NoMemory();
         if (!s->bytes) return -1;
         s->data = (uint8_t *)PyByteArray_AsString(s->bytes);
         s->cap = (size_t)capacity;

@@ -90,10 +90,18 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-#define LMC__AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul")))
-#define LMC__AVX2_VPCLMUL __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,vpclmulqdq")))
+/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
+ * cc) may turn it off by itself. */
+#if defined(__clang__) && __clang_major__ >= 15
+#define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
+#else
+#define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
+#endif
+#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
+#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 #define LMC__AVX512                                                                                \
-    __attribute__((target("avx2,bmi,bmi2,popcnt,sse4.2,pclmul,avx512f,avx512bw,avx512dq,avx512vl," \
+    __attribute__((target(LMC__AVX2_FEATURES                                                       \
+                          ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
