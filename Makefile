@@ -121,6 +121,12 @@ build/levels: bench/levels.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/levels.c -o $@ $(LDFLAGS) -lm
 
+build/speed: bench/speed.c bench/peers.c bench/measure.h bench/data.h bench/front.h \
+    tests/t_data.h lmc.h
+	@mkdir -p build
+	$(COMPILE) -DBENCH_LEVELS -Wno-unused-function -Wno-unused-variable bench/speed.c -o $@ \
+	    $(LDFLAGS) -l:libzstd.a -llz4 -lm
+
 build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/quantise.c -o $@ $(LDFLAGS) -lm

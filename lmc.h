@@ -53,10 +53,11 @@
  *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
  *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
- *   snapshot   buffer sha256 order identity ends pipeline names sections files texts runs
- *              index_entries hashes origin work writer_plan writer_blocks writer_groups writer
- *              restore index reader find in_place requantise salvage salvage_walk salvage_place
- *              salvage_read open identify memory stdio copy one_call arrays
+ *   snapshot   buffer sha256 order identity ends pipeline names sections files put_files texts
+ *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
+ *              writer restore index reader reader_info find in_place requantise salvage
+ *              salvage_walk salvage_place salvage_open salvage_read open identify memory stdio
+ *              copy one_call arrays
  */
 #ifndef LMC_H
 #define LMC_H
@@ -152,14 +153,29 @@
  * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
  * callbacks get is ordered alike, behind user.
  *
- * What grows in 1.x: enums, at free numbers; functions; and the structs that are called _options,
- * at their ends. Every other struct stays as it is. So source that is compiled again goes on to
- * work. Whoever uses a library that may be replaced by another 1.x (as a shared one) sets the first
- * member of all options, struct_size, to sizeof options. Then that library takes those of an older
- * program, to which it adds defaults, and of a newer one, if what it does not know is zero: else
- * LMC_ERR_UNSUPPORTED. struct_size 0 says that the program was compiled with the very lmc.h that it
- * is linked with. Options have no padding at their ends, which could be mistaken for members; those
- * that are no sizes (above 4096, or smaller than the member itself) are LMC_ERR_ARGUMENT. */
+ * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
+ * that it is given, as its base or its lender. Different objects do not know of each other, and
+ * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ *
+ * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
+ * compiled with another 1.x than the (shared) library that it finds:
+ *
+ *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
+ *                         of lmc_status an error, of others something to show by its number.
+ *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
+ *                         or 0. By it the library takes those of an older program, to which it adds
+ *                         defaults, and of a newer one, if what it does not know is zero: else
+ *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
+ *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
+ *                         wrong for a shared library. What is no size (above 4096, or smaller than
+ *                         the member itself) is LMC_ERR_ARGUMENT. Options have no padding at their
+ *                         ends, which could be mistaken for members.
+ *   structs with          keep their size, for they stand in arrays, or a library fills what its
+ *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
+ *                         its default, or says that the library does not know it. Libraries set
+ *                         them to zero, and refuse a file or tensor to be written in which they are
+ *                         not: LMC_ERR_UNSUPPORTED.
+ *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -332,14 +348,15 @@ typedef struct lmc_position {
 } lmc_position;
 
 typedef struct lmc_block_info {
-    uint32_t n;          /* elements */
-    unsigned width;      /* bytes per element: 1, 2, 4, 8 */
-    size_t size;         /* decoded bytes: n * width */
-    size_t encoded_size; /* header and payload */
-    uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int is_stored;       /* 1: the payload is the bytes themselves */
-    int has_prediction;  /* 1: coded against a prediction */
-    uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
+    uint32_t n;           /* elements */
+    unsigned width;       /* bytes per element: 1, 2, 4, 8 */
+    size_t size;          /* decoded bytes: n * width */
+    size_t encoded_size;  /* header and payload */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
+    int is_stored;        /* 1: the payload is the bytes themselves */
+    int has_prediction;   /* 1: coded against a prediction */
+    uint32_t base_crc;    /* CRC-32C of the prediction; 0 if there is none */
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
 /* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
@@ -474,6 +491,7 @@ typedef struct lmc_quantizer_info {
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_quantizer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
@@ -516,9 +534,6 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
- * overflow. */
-LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
  * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
@@ -526,6 +541,9 @@ LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *optio
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
+/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
+ * overflow. */
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
  * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
@@ -592,6 +610,7 @@ typedef struct lmc_tensor {
      * name: of one that was renamed, or cut otherwise. NULL: it is. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
 /* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
@@ -606,9 +625,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
- * have a twin themselves. */
+/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
+ * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -641,6 +660,10 @@ typedef struct lmc_file {
      * as for tensors; the name of a file without tensors is its path. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
+    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
+     * NULL. Such a file shares nothing with other small ones (group_files). */
+    const struct lmc_twin *twin;
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
 
 typedef struct lmc_sink {
@@ -725,7 +748,7 @@ typedef struct lmc_writer_options {
      * those that the base has are written by themselves, as long as the snapshot may be restored
      * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default. A snapshot that
      * would need more is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
@@ -812,6 +835,7 @@ typedef struct lmc_writer_info {
     uint64_t size;                       /* bytes handed to the sink so far */
     int is_finished;                     /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
+    uint64_t reserved[4];                /* zero; see the head of this part */
 } lmc_writer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
                                                           lmc_writer_info *info);
@@ -821,20 +845,16 @@ LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
-typedef struct lmc_limits {  /* 0: the default */
-    uint64_t max_index_size; /* bytes of index kept in memory; default 1 GiB */
-    uint64_t max_total_size; /* bytes of all files together; default: no limit */
-} lmc_limits;
-
 /* All zero: the defaults. */
 typedef struct lmc_restore_options {
     size_t struct_size; /* as of a block's */
     const lmc_parallel *parallel;
-    lmc_limits limits;
-    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
-    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
+    uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
+    uint64_t max_total_size; /* bytes of all files together; 0: no limit */
+    const lmc_base *base;    /* what a delta is restored with, or NULL; must outlive the call */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written: they are checked,
+                        write() gets the rest */
+    int in_place;       /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
@@ -896,7 +916,8 @@ typedef struct lmc_reader lmc_reader;
 typedef struct lmc_reader_options {
     size_t struct_size;           /* as of a block's */
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
-    lmc_limits limits;
+    uint64_t max_index_size;      /* as of lmc_restore_options */
+    uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
@@ -929,6 +950,7 @@ typedef struct lmc_snapshot_info {
     int has_base;               /* 1: it is a delta */
     unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
     unsigned format_minor;      /* of the version that it was written by */
+    uint64_t reserved[4];       /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -1052,7 +1074,9 @@ typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
     const lmc_parallel *parallel;
-    lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
+    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+     */
+    uint64_t max_index_size, max_total_size;
     /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
      * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
     enum lmc_status (*progress)(void *user, uint64_t done);
@@ -1131,7 +1155,7 @@ LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
 /* Belongs to the salvage, and is freed with it; NULL for NULL. */
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
 
-typedef struct lmc_range {
+typedef struct lmc_salvage_range {
     int is_end;         /* 1: there is no range any more; size is 0 then */
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
@@ -1144,18 +1168,21 @@ typedef struct lmc_range {
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
      * known. */
     lmc_position position;
-} lmc_range;
+    uint64_t reserved[4]; /* zero; see the head of this part */
+} lmc_salvage_range;
 
 /* The next range: block by block, and what is lost between them, front to back through all files;
  * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
  * again). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage, lmc_range *range);
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
+                                                       lmc_salvage_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
-    uint64_t n_breaks; /* places where something else stood than what should follow */
-    size_t n_sections; /* of files and runs, found damaged; lost ones are not counted */
+    int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
+    uint64_t n_breaks;    /* places where something else stood than what should follow */
+    size_t n_sections;    /* of files and runs, found damaged; lost ones are not counted */
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_damage;
 
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
@@ -1614,6 +1641,13 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     if (given) memcpy(options, given, given_size < size ? given_size : size);
     memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
     return LMC_OK;
+}
+
+/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
+ * something to another 1.x. */
+static int lmc__wants_unknown(const uint64_t reserved[4])
+{
+    return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
 /* == base/wire_block.h ========================================================================= */
@@ -12245,6 +12279,7 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, lmc_po
 {
     lmc_block_info found;
     if (!src || !info) return LMC_ERR_ARGUMENT;
+    memset(&found, 0, sizeof found);
     LMC__TRY(
         lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
     *info = found;
@@ -19275,10 +19310,10 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     return LMC_OK;
 }
 
-/* *total += size, if the limits allow that: 1. Never overflows. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+/* *total += size, if that stays within the caller's limit (0: none): 1. Never overflows. */
+static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_size)
 {
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const uint64_t most = max_total_size ? max_total_size : UINT64_MAX;
     if (size > most || *total > most - size) return 0;
     *total += size;
     return 1;
@@ -20056,7 +20091,8 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 5.1), both ways, and the list of all files of a snapshot that they make.
+/* FILE bodies (spec 5.1), read (put_files.h writes them), and the list of all files of a snapshot
+ * that they make.
  *
  * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
  * follow cut that, and may cross from one file to the next. Most streams are one file.
@@ -20263,9 +20299,13 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1). LMC_AUTO, and
- * what is added to the enum later, is written as a string. */
+/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 5.1); those without a
+ * number are strings. What is added to the enum later has none: w->dtype of writing must be
+ * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 22u
+#if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
+#error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
+#endif
 
 /* -- entries: their fields, which are complete and within their limits -- */
 
@@ -20628,7 +20668,9 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
     return status;
 }
 
-/* -- writing -- */
+/* == snapshot/put_files.h ====================================================================== */
+
+/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
@@ -22363,9 +22405,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. A quantised tensor has its second moment, or nothing. The plan depends on descriptions
- * alone, not on what blocks turn out to be: so runs, and with them all bytes written, are the same
- * however the file comes. */
+ * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
 
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
@@ -22544,6 +22586,7 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
         p->file.base_parts = given->base_parts;
         p->file.n_base_parts = given->n_base_parts;
+        p->file.twin = given->twin;
     }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
@@ -22579,19 +22622,18 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
- * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
- * what was read. */
-static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
+/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
+ * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
+ * what predicts a block is always what was read. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
+                                            uint64_t size)
 {
-    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
     lmc__prediction found;
-    uint64_t size;
     memset(&found, 0, sizeof found);
-    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
-        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+    if (!p->options->read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && size % 2 != 0))
         return found;
-    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->conversion) size *= 2;
     if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
         !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
         return found;
@@ -22613,7 +22655,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (!t) found = lmc__predict_by_twin(p, f->twin, f->size);
+    else if (!quant || quant->is_predicted) found = lmc__predict_by_twin(p, t->twin, t->size);
     if (found.base || quant || !p->origin.base) return found;
     if (parts) {
         size_t i;
@@ -23420,7 +23463,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
-    if (!w->options.group_files || !file->path || file->n_tensors || default_dtype != LMC_AUTO ||
+    if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
+        default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->plan.origin.base &&
@@ -23721,7 +23765,9 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
     for (i = 0; i < file->n_tensors && file->tensors; i++) {
+        if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
         if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__check_quantization(&file->tensors[i]));
     }
@@ -24298,7 +24344,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
-        if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, &o->limits))
+        if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
             return LMC_ERR_LIMIT; /* before the caller makes room for it */
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -24410,7 +24456,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
     LMC__TRY(lmc__check_run_features(&run, r->features));
-    if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
+    if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__restore_section(r, head));
@@ -24566,8 +24612,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->index.limit =
-        options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;
@@ -25017,9 +25062,9 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
 }
 
 /* The most bytes of index that the caller wants in memory. */
-static uint64_t lmc__index_limit(const lmc_limits *limits)
+static uint64_t lmc__index_limit(const lmc_reader *r)
 {
-    return limits->max_index_size ? limits->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. */
@@ -25027,7 +25072,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
                                                  uint64_t size)
 {
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
-    if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->index, size));
     LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
     t->index.size = (size_t)size;
@@ -25052,7 +25097,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     size_t i;
     for (i = 0; i < n_runs; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -25128,94 +25173,6 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
     return number < stream->first_run + stream->n_runs &&
            lmc__run_at(r, number)->run.start <= position &&
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
-{
-    if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
-    info->n_files = r->tables.listing.n_files;
-    info->n_metadata = r->tables.n_metadata;
-    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
-    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
-    info->chain_depth = r->chain_depth;
-    info->has_base = r->chain_depth != 0;
-    info->conformance_level = lmc__level_of(r->features);
-    info->format_minor = r->format_minor;
-    return LMC_OK;
-}
-
-LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
-{
-    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
-}
-
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    const lmc__hash_section *const section =
-        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_HEAD_SIZE];
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (section[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
-        if (!lmc__is_hash_body(head, sizeof head)) continue;
-        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
-        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
-        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
-                   LMC_ERR_CHECKSUM);
-        return LMC_OK;
-    }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
-{
-    const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
-}
-
-LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
-{
-    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
-{
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
-    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
-    return LMC_OK;
 }
 
 typedef struct lmc__run_search {
@@ -25584,6 +25541,99 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.tensors = &alone;
     file.size = tensor->size;
     return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+}
+
+/* == snapshot/reader_info.h ==================================================================== */
+
+/* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
+ * coded bytes are. */
+
+LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+{
+    if (!r || !info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    info->n_files = r->tables.listing.n_files;
+    info->n_metadata = r->tables.n_metadata;
+    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
+    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
+    info->chain_depth = r->chain_depth;
+    info->has_base = r->chain_depth != 0;
+    info->conformance_level = lmc__level_of(r->features);
+    info->format_minor = r->format_minor;
+    return LMC_OK;
+}
+
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
+{
+    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
+}
+
+/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
+ * after another, as hardly any file has more than one. */
+LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
+{
+    const lmc__hash_section *const section =
+        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
+    const size_t n = r->tables.hash_sections.size / sizeof *section;
+    uint8_t head[LMC__HASH_HEAD_SIZE];
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (section[i].size < sizeof head) continue;
+        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
+        if (!lmc__is_hash_body(head, sizeof head)) continue;
+        if (section[i].size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
+        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
+        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
+                   LMC_ERR_CHECKSUM);
+        return LMC_OK;
+    }
+    return LMC_ERR_NOT_FOUND;
+}
+
+/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
+ * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
+{
+    const lmc__tables *const t = &r->tables;
+    const lmc__metadata_entry *const entry =
+        (const lmc__metadata_entry *)(const void *)t->metadata.data;
+    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
+    lmc__buffer items;
+    enum lmc_status status;
+    if (r->hashes.size != 0) return LMC_OK;
+    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
+    lmc__init_buffer(&items, r->options.alloc_user);
+    status = lmc__read_hash_body(r, &r->hashes);
+    if (status == LMC_OK)
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+                                          &items);
+    lmc__free_buffer(&items);
+    if (status != LMC_OK) r->hashes.size = 0;
+    return status;
+}
+
+LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
+{
+    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
+    return LMC_OK;
+}
+
+LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                     const lmc_tensor *tensor, uint8_t hash[32])
+{
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
+    size_t i, number = 0;
+    if (!file || !hash || r->is_salvage ||
+        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
+        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__read_hashes(r));
+    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
+    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
+    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
+    return LMC_OK;
 }
 
 /* The value is in the index itself, which stays. */
@@ -26748,7 +26798,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
                                             uint64_t *step)
 {
     const lmc_reader *const r = &s->reader;
-    const uint64_t limit = lmc__index_limit(&r->options.limits);
+    const uint64_t limit = lmc__index_limit(r);
     lmc__section section;
     if (!lmc__is_kind_valid((const char *)p) ||
         lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||
@@ -27559,7 +27609,13 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* -- opening -- */
+#endif /* LMC_NO_SALVAGE */
+
+/* == snapshot/salvage_open.h =================================================================== */
+
+#ifndef LMC_NO_SALVAGE
+
+/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
 /* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
  * of a later version is refused, where a damaged header is not. An intact header names the base, so
@@ -27936,7 +27992,7 @@ static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
 }
 
 /* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc_salvage *s, const lmc_range *range)
+static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
 {
     lmc__span span;
     span.offset = s->offset;
@@ -27948,7 +28004,7 @@ static void lmc__digest_next(lmc_salvage *s, const lmc_range *range)
 
 /* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
  * status. */
-static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_range *range, uint64_t size)
+static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
     range->status = LMC_ERR_LOST;
@@ -27964,10 +28020,9 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_range *range, uint64
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
-                                    uint64_t most, lmc_range *range)
+                                    uint64_t most, lmc_salvage_range *range)
 {
-    const lmc_limits *const limits = &s->reader.options.limits;
-    const uint64_t limit = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const uint64_t max = s->reader.options.max_total_size, limit = max ? max : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
     const size_t size = (size_t)lmc__min64(f->length - skip, most);
     lmc__meter *const meter = s->reader.meter;
@@ -28000,7 +28055,7 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
  *     files               |--- a -------------|- b ---|
  *     ranges              | 0   | lost      |3| 3 | 4 | */
 static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint64_t end,
-                                        lmc_range *range)
+                                        lmc_salvage_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
     const uint64_t at = position - run->start, block = at / run->block_size;
@@ -28027,7 +28082,7 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
 /* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
  * between runs, and behind the last are lost ones. A file of unknown size ends with its last
  * run. */
-static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
     const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
@@ -28055,7 +28110,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_range *range)
 /* The next block without a place. Its copies are passed over: they are of the same position, and
  * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
  * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
-static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
@@ -28078,7 +28133,7 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_range *range)
  *     other errors       about the call (memory, a limit): nothing was handed out
  *
  * The end is a range of its own, so that no status means both an end and a loss. */
-LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_range *range)
+LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
     lmc_reader *r;
@@ -28814,7 +28869,8 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     if (!src && src_size) return LMC_ERR_ARGUMENT;
     memset(&reader_options, 0, sizeof reader_options);
     reader_options.parallel = options->parallel;
-    reader_options.limits = options->limits;
+    reader_options.max_index_size = options->max_index_size;
+    reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
@@ -28980,7 +29036,8 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
     if (!src) return LMC_ERR_READ;
     memset(&restore_options, 0, sizeof restore_options);
     restore_options.parallel = o.parallel;
-    restore_options.limits = o.limits;
+    restore_options.max_index_size = o.max_index_size;
+    restore_options.max_total_size = o.max_total_size;
     restore_options.progress = o.progress ? lmc__report_part : NULL;
     restore_options.alloc_user = o.alloc_user;
     lmc__init_buffer(&name, o.alloc_user);

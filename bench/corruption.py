@@ -277,25 +277,24 @@ class Base(ctypes.Structure):
     _fields_ = [("n_files", ctypes.c_size_t), ("get_file", GET_FILE), ("read", READ), ("user", ctypes.c_void_p), ("chain_depth", ctypes.c_uint32)]
 
 
-class Limits(ctypes.Structure):
-    _fields_ = [("max_index_size", ctypes.c_uint64), ("max_total_size", ctypes.c_uint64)]
-
-
 class RestoreOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("limits", Limits), ("base", ctypes.POINTER(Base)),
+    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("max_index_size", ctypes.c_uint64),
+                ("max_total_size", ctypes.c_uint64), ("base", ctypes.POINTER(Base)),
                 ("done_size", ctypes.c_uint64), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
                 ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("read_back", READ),
                 ("metadata", ctypes.c_void_p), ("progress", ctypes.c_void_p), ("user", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
 
 class ReaderOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("limits", Limits), ("base", ctypes.POINTER(Base)),
+    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("max_index_size", ctypes.c_uint64),
+                ("max_total_size", ctypes.c_uint64), ("base", ctypes.POINTER(Base)),
                 ("skip_identities", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
 
 class BlockInfo(ctypes.Structure):
     _fields_ = [("n", ctypes.c_uint32), ("width", ctypes.c_uint), ("size", ctypes.c_size_t), ("encoded_size", ctypes.c_size_t),
-                ("crc", ctypes.c_uint32), ("is_stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32)]
+                ("crc", ctypes.c_uint32), ("is_stored", ctypes.c_int), ("has_prediction", ctypes.c_int), ("base_crc", ctypes.c_uint32),
+                ("reserved", ctypes.c_uint64 * 4)]
 
 
 class Position(ctypes.Structure):

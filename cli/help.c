@@ -101,7 +101,8 @@ static const struct topic topics[] = {
      "it. The source is kept; with --rm it is removed once the output is on the disk,\n"
      "was read back and is equal. An output that exists is an error, unless -f. What\n"
      "is neither a file nor a directory, such as a FIFO, is skipped, unless its output\n"
-     "is named by -o or -c. '-' is standard input.\n"
+     "is named by -o or -c. '-' is standard input. Who opens a FIFO waits for its\n"
+     "other end, as cp and zstd do.\n"
      "\n"
      "--base    an earlier snapshot, file or directory: only what has changed takes\n"
      "          space; see 'lmc help deltas'. If nothing of it is of use, the output\n"
@@ -176,7 +177,7 @@ static const struct topic topics[] = {
      "But a link to a file outside of DIR is stored as that file: without it, the\n"
      "snapshot would not hold the data. --dereference stores what every link leads to,\n"
      "--no-dereference every link as it is. Files that are one by several names (hard\n"
-     "links) are restored so; what the tensors in them have is stored once.\n"
+     "links) are stored once and restored so.\n"
      "\n"
      "'lmc -d DIR.lmc' restores below a temporary directory beside DIR, which is\n"
      "renamed once everything was checked and is on the disk. DIR itself gets the mode\n"
@@ -264,9 +265,9 @@ static const struct topic topics[] = {
                "\n"
                "With and without a base, tensors that are equal, and bf16 or fp16 copies of fp32\n"
                "masters, are stored once (twins), if they come after what they repeat; files\n"
-               "with masters are stored first. To restore such a snapshot to a pipe, give it as\n"
-               "a file, not through a pipe. Outputs to pipes have no twins; --no-twins leaves\n"
-               "them out of other outputs.\n"},
+               "with masters are stored first. So are equal files without tensors, of 16 KiB or\n"
+               "more. From a pipe to a pipe, such a snapshot is kept in a scratch file (TMPDIR).\n"
+               "Outputs to pipes have no twins; --no-twins leaves them out of other outputs.\n"},
     {"chains", "  lmc fold [LEVEL] [--no-twins] --base BASE [--base LINK]... DELTA... -o OUT\n"
                "  lmc rebase [LEVEL] [--no-twins] [--base LINK]... --onto NEW|none FILE.lmc\n"
                "      -o OUT\n"
@@ -501,8 +502,10 @@ static const struct topic topics[] = {
 
 /* words of the command line that stand in the topic of others */
 static const struct topic aliases[] = {
-    {"fold", "chains"}, {"rebase", "chains"},      {"verify", "chains"},   {"ls", "list"},
-    {"info", "list"},   {"decompress", "restore"}, {"extract", "restore"}, {"version", ""},
+    {"fold", "chains"},     {"rebase", "chains"}, {"verify", "chains"},
+    {"ls", "list"},         {"info", "list"},     {"decompress", "restore"},
+    {"extract", "restore"}, {"version", ""},      {"help", ""},
+    {"--help", ""},         {"-h", ""},
 };
 
 int print_help(const char *name)

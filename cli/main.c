@@ -105,6 +105,32 @@ static int process_path(const char *path, const struct arguments *a)
     return process_file(path, 1, a);
 }
 
+/* By the names, then by their places. */
+static int compare_operands(const void *a, const void *b)
+{
+    char **const x = *(char **const *)a, **const y = *(char **const *)b;
+    const int order = strcmp(*x, *y);
+    return order ? order : x < y ? -1 : x > y;
+}
+
+/* What is named twice is removed once: the second time it would be missing. Leaves how many names
+ * are to be gone through, in their order. */
+static int drop_repeated(char **names, int n)
+{
+    char ***sorted = (char ***)resize(NULL, (size_t)n + 1, sizeof *sorted);
+    const char *last = NULL;
+    int kept = 0;
+    for (int i = 0; i < n; i++) sorted[i] = &names[i];
+    qsort((void *)sorted, (size_t)n, sizeof *sorted, compare_operands);
+    for (int i = 0; i < n; i++)
+        if (last && strcmp(last, *sorted[i]) == 0) *sorted[i] = NULL;
+        else last = *sorted[i];
+    for (int i = 0; i < n; i++)
+        if (names[i]) names[kept++] = names[i];
+    free((void *)sorted);
+    return kept;
+}
+
 /* With --rm an input that is missing stops all: what was meant may be something else, such as a
  * verb that does not come first, and then nothing may go. */
 static int check_inputs(const struct arguments *a)
@@ -123,12 +149,13 @@ static int check_inputs(const struct arguments *a)
 static int process_files(const struct arguments *a)
 {
     const struct restore_options to_restore = {a->common, 0};
-    int code = check_inputs(a);
+    int code = check_inputs(a), n = a->n_names;
     if (code != CODE_OK) return code;
-    if (a->n_names == 0) return process_path("-", a);
+    if (a->remove_source) n = drop_repeated(a->names, n);
+    if (n == 0) return process_path("-", a);
     if (a->n_parts)
         return restore_parts(a->names[0], a->names + 1, (size_t)a->n_parts, &to_restore);
-    for (int i = 0; i < a->n_names; i++) code = worse(code, process_path(a->names[i], a));
+    for (int i = 0; i < n; i++) code = worse(code, process_path(a->names[i], a));
     return code;
 }
 

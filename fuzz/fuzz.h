@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "../lmc.h"
+#include "t_block.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -179,34 +180,6 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
                         void *ws, size_t ws_size);
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, const uint8_t *src, size_t n,
                         void *ws, size_t ws_size);
-
-/* -- blocks, with options as arguments -- */
-
-static inline enum lmc_status fuzz_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                const void *src, size_t size,
-                                                const void *prediction, enum lmc_dtype dtype,
-                                                enum lmc_level level, lmc_position position,
-                                                void *ws, size_t ws_size)
-{
-    lmc_block_options options = LMC_BLOCK_OPTIONS(dtype);
-    options.level = level;
-    options.position = position;
-    options.prediction = prediction;
-    options.prediction_size = prediction ? size : 0;
-    return lmc_block_encode(dst, dst_cap, dst_size, src, size, &options, ws, ws_size);
-}
-
-static inline enum lmc_status fuzz_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                const void *src, size_t src_size,
-                                                const void *prediction, size_t prediction_size,
-                                                lmc_position position, void *ws, size_t ws_size)
-{
-    lmc_block_options options = LMC_DEFAULTS;
-    options.position = position;
-    options.prediction = prediction;
-    options.prediction_size = prediction_size;
-    return lmc_block_decode(dst, dst_cap, dst_size, src, src_size, &options, ws, ws_size);
-}
 
 /* lmc_block_decode of a block whose header was read, as it is done within what is so large that it
  * is not to stay in caches: `ahead_size` bytes at ahead will be read next. */

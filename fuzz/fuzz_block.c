@@ -15,14 +15,12 @@ static void check_arguments(const uint8_t *block, size_t size)
     memset(&parallel, 0, sizeof parallel);
     FUZZ_CHECK(lmc_block_parse(NULL, 24, position, &info) == LMC_ERR_ARGUMENT &&
                lmc_block_parse(byte, 24, position, NULL) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(fuzz_block_decode(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) ==
-                   LMC_ERR_ARGUMENT &&
-               fuzz_block_decode(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
-                   LMC_ERR_ARGUMENT &&
-               fuzz_block_decode(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) ==
-                   LMC_ERR_ARGUMENT &&
-               fuzz_block_decode(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) ==
-                   LMC_ERR_ARGUMENT);
+    FUZZ_CHECK(
+        t_block_decode(NULL, 1, &n, block, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
+        t_block_decode(byte, 1, NULL, block, size, NULL, 0, position, byte, 64) ==
+            LMC_ERR_ARGUMENT &&
+        t_block_decode(byte, 1, &n, NULL, size, NULL, 0, position, byte, 64) == LMC_ERR_ARGUMENT &&
+        t_block_decode(byte, 1, &n, block, size, NULL, 0, position, NULL, 64) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_tensor_decode(byte, 1, block, size, NULL, byte, 64) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_tensor_decode(NULL, 1, block, size, &options, byte, 64) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_tensor_decode(byte, 1, NULL, 1, &options, byte, 64) == LMC_ERR_ARGUMENT);
@@ -78,11 +76,11 @@ static void check_tensor(uint8_t *blocks, size_t size, uint32_t run, int repair,
                 fuzz_put32(blocks + at + 16, lmc_crc32c(0, base_guard.data + total, info.size));
             fuzz_seal_block(blocks + at, position);
             ws_size = lmc_block_workspace_size(info.n);
-            if (fuzz_block_decode(
-                    output_guard.data, info.size, &part, blocks + at, info.encoded_size,
-                    has_base && info.has_prediction ? base_guard.data + total : NULL,
-                    has_base && info.has_prediction ? info.size : 0, position,
-                    fuzz_place(&workspace_guard, ws_size, 1), ws_size) == LMC_ERR_CHECKSUM) {
+            if (t_block_decode(output_guard.data, info.size, &part, blocks + at, info.encoded_size,
+                               has_base && info.has_prediction ? base_guard.data + total : NULL,
+                               has_base && info.has_prediction ? info.size : 0, position,
+                               fuzz_place(&workspace_guard, ws_size, 1),
+                               ws_size) == LMC_ERR_CHECKSUM) {
                 fuzz_put32(blocks + at + 12, lmc_crc32c(0, output_guard.data, info.size));
                 fuzz_seal_block(blocks + at, position);
             }
@@ -198,8 +196,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ws_less == 1) ws_size--;
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
 
-    status = fuzz_block_decode(output, cap, &written, block, in.size, base,
-                               has_base ? base_size : 0, position, ws, ws_size);
+    status = t_block_decode(output, cap, &written, block, in.size, base, has_base ? base_size : 0,
+                            position, ws, ws_size);
     if (peek != LMC_OK) FUZZ_CHECK(status == peek);
     if (cap_less == 1 && peek == LMC_OK) FUZZ_CHECK(status != LMC_OK);
     if (status == LMC_OK) {
@@ -221,8 +219,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (carries_base) memcpy(base, in.data + in.size, base_size);
             else fuzz_fill(base, base_size, seed);
         }
-        FUZZ_CHECK(fuzz_block_decode(again, info.size, &written, block, in.size, base,
-                                     has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
+        FUZZ_CHECK(t_block_decode(again, info.size, &written, block, in.size, base,
+                                  has_base ? base_size : 0, position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == info.size && memcmp(again, output, written) == 0);
         if (streaming) {
             uint8_t *const place = fuzz_place(&again_guard, info.size + streaming, 0);

@@ -43,7 +43,7 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     options.end_file = io_end_file;
     options.read_back = io_read_back;
     options.in_place = 1;
-    options.limits.max_total_size = IO_USUAL_SIZE;
+    options.max_total_size = IO_USUAL_SIZE;
     stream.read = io_read;
     stream.user = &file;
     status = lmc_snapshot_restore(&stream, NULL, &options);
@@ -87,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     base_file = io_open(base_data, base_size, 0, 0);
     source = io_source(&base_file);
     memset(&options, 0, sizeof options);
-    options.limits.max_total_size = io.any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
+    options.max_total_size = io.any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
     if (lmc_reader_open(&base_reader, &source, &options) == LMC_OK) {
         base = lmc_reader_base(base_reader);
         if (how & 1) base_file.fail_at = base_file.calls + 1 + (how >> 1 & 3);

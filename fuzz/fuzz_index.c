@@ -126,8 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (in.size >= HEADER) header_status = lmc_header_parse(file.data, in.size, &header);
     memset(&options, 0, sizeof options);
-    if (index_limit) options.limits.max_index_size = 16 * (uint64_t)index_limit;
-    if (total_limit) options.limits.max_total_size = (uint64_t)seed << (seed & 7);
+    if (index_limit) options.max_index_size = 16 * (uint64_t)index_limit;
+    if (total_limit) options.max_total_size = (uint64_t)seed << (seed & 7);
     source.read_at = read_at;
     source.user = &file;
     source.size = file.size;

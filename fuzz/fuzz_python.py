@@ -46,7 +46,7 @@ class Tensor(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_uint), ("shape", ctypes.POINTER(ctypes.c_uint64)),
                 ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("identity", ctypes.c_uint8 * 32), ("twin", ctypes.c_void_p),
                 ("generation", ctypes.c_uint), ("measure", ctypes.c_int), ("error", ctypes.c_double), ("quantizer", ctypes.c_void_p),
-                ("base_parts", ctypes.c_void_p), ("n_base_parts", ctypes.c_size_t)]
+                ("base_parts", ctypes.c_void_p), ("n_base_parts", ctypes.c_size_t), ("reserved", ctypes.c_uint64 * 4)]
 
 
 class Library:

@@ -47,8 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     fuzz_seal_block(block, position);
     ws = fuzz_place(&workspace_guard, ws_size, at_start);
-    status = fuzz_block_decode(output, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size,
-                               base, base ? size : 0, position, ws, ws_size);
+    status = t_block_decode(output, size, &written, block, LMC_BLOCK_HEADER_SIZE + payload_size,
+                            base, base ? size : 0, position, ws, ws_size);
     FUZZ_CHECK(status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_OK);
     if (status == LMC_ERR_CHECKSUM) { /* decoded: with the right CRC, by another tier, the same */
         uint8_t *const again = fuzz_place(&again_guard, size, at_start);
@@ -60,9 +60,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_put32(block + 12, lmc_crc32c(0, output, size));
         fuzz_seal_block(block, position);
         fuzz_set_tier(tier + 1);
-        FUZZ_CHECK(fuzz_block_decode(again, size, &written, block,
-                                     LMC_BLOCK_HEADER_SIZE + payload_size, base, base ? size : 0,
-                                     position, ws, ws_size) == LMC_OK);
+        FUZZ_CHECK(t_block_decode(again, size, &written, block,
+                                  LMC_BLOCK_HEADER_SIZE + payload_size, base, base ? size : 0,
+                                  position, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(written == size && memcmp(again, output, size) == 0);
     }
     FUZZ_END();

@@ -19,13 +19,13 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     lmc_reader_options options;
     lmc_salvage *salvaged = NULL;
     lmc_reader *reader;
-    lmc_range range;
+    lmc_salvage_range range;
     lmc_damage damage;
     enum lmc_status status;
     size_t i, j, number = 0, n_ranges = 0, all = 0;
     uint64_t end = 0;
     memset(&options, 0, sizeof options);
-    options.limits.max_total_size = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
+    options.max_total_size = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = io->fail_alloc ? (long)io->fail_alloc - 1 : -1;
     status = lmc_salvage_open(&salvaged, &source, &options);

@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             fuzz_set_tier(i);
             if (info.has_prediction && !in_place)
                 fuzz_copy(&quantised_guard[i], output, base_size, !at_start);
-            status[i] = fuzz_block_decode(
+            status[i] = t_block_decode(
                 output, info.size, &made[i], input, block_size,
                 info.has_prediction
                     ? in_place ? output : fuzz_place(&quantised_guard[i], base_size, !at_start)
@@ -203,12 +203,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t *const output = fuzz_place(&output_guard[i], size, at_start);
         size_t decoded;
         fuzz_set_tier(i);
-        status[i] = fuzz_block_encode(code, cap, &made[i], input, size, base, dtype, level,
-                                      position, ws, ws_size);
+        status[i] = t_block_encode(code, cap, &made[i], input, size, base, dtype, level, position,
+                                   ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && made[i] == made[0] &&
                    memcmp(code, fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-        status[i] = fuzz_block_decode(output, size, &decoded, code, made[i], code[2] ? base : NULL,
-                                      code[2] ? size : 0, position, ws, ws_size);
+        status[i] = t_block_decode(output, size, &decoded, code, made[i], code[2] ? base : NULL,
+                                   code[2] ? size : 0, position, ws, ws_size);
         FUZZ_CHECK(status[i] == LMC_OK && decoded == size && memcmp(output, input, size) == 0);
     }
     FUZZ_END();

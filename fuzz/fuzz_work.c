@@ -130,7 +130,7 @@ static lmc_reader *open_trial(const trial *t)
     memset(&options, 0, sizeof options);
     options.base = t->base;
     options.lender = t->base_reader;
-    options.limits.max_total_size = MOST_OUTPUT;
+    options.max_total_size = MOST_OUTPUT;
     return lmc_reader_open(&reader, &t->source, &options) == LMC_OK ? reader : NULL;
 }
 
@@ -154,7 +154,7 @@ static void try_restore(trial *t, int by_reader)
     options.begin_file = begin_file;
     options.write = take_bytes;
     options.read_back = read_back;
-    options.limits.max_total_size = MOST_OUTPUT;
+    options.max_total_size = MOST_OUTPUT;
     t->delta.at = 0;
     stream.read = read_next;
     stream.user = &t->delta;
@@ -204,12 +204,12 @@ static void try_salvage(trial *t)
 {
     lmc_reader_options options;
     lmc_salvage *salvage = NULL;
-    lmc_range range;
+    lmc_salvage_range range;
     uint64_t done = 0;
     size_t i;
     memset(&options, 0, sizeof options);
     options.base = t->base;
-    options.limits.max_total_size = MOST_OUTPUT;
+    options.max_total_size = MOST_OUTPUT;
     fuzz_decoded = bytes_read = 0;
     if (lmc_salvage_open(&salvage, &t->source, &options) == LMC_OK)
         for (i = 0; i < 100000 && lmc_salvage_next(salvage, &range) == LMC_OK && !range.is_end; i++)
@@ -249,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     source.read_at = read_at;
     source.user = &base_bytes;
     source.size = base_size;
-    options.limits.max_total_size = MOST_OUTPUT;
+    options.max_total_size = MOST_OUTPUT;
     if (base_size && lmc_reader_open(&t.base_reader, &source, &options) == LMC_OK) {
         base = lmc_reader_base(t.base_reader);
         t.base = &base;

@@ -312,7 +312,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     restored->cap = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
     restored->fail_at = io->fail_write;
     restore.parallel = options.parallel = n_workers ? &parallel : NULL;
-    restore.limits.max_total_size = options.limits.max_total_size = restored->cap;
+    restore.max_total_size = options.max_total_size = restored->cap;
     restore.base = options.base = base;
     restore.user = restored;
     restore.begin_file = io_begin_file;

@@ -246,7 +246,7 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     in.size = size;
     stream = lmc_memory_stream(&in);
     options.base = reader_options.base = b ? &b->base : NULL;
-    options.limits.max_total_size = reader_options.limits.max_total_size = MAX_TOTAL_SIZE;
+    options.max_total_size = reader_options.max_total_size = MAX_TOTAL_SIZE;
     options.user = r;
     options.begin_file = begin_file;
     options.write = write_bytes;

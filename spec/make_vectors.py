@@ -7,7 +7,7 @@ Usage: make_vectors.py                  write them all, and the bases of the del
        make_vectors.py --dump NAME      annotated hexdump of a vector, as in section 14 of lmc-format.md
 
 Each entry of the manifest names its section of the page, what it exercises or breaks, and its conformance level (section 1.3), by the headers of
-the file and its bases. A valid one with "or" may also be refused in that way, by who makes a check that is optional.
+the file and its bases. Those that are refused name the rules, as the table of section 11.2 says it. A valid one with "or" may also be refused in that way, by who makes a check that is optional.
 
 The encoder in here is naive and makes whatever choices it is told to, so that it writes valid files that no sensible encoder
 would. It shares no code with lmc_decode.py. An invalid vector is a valid file with one field or rule broken and everything
@@ -3641,7 +3641,7 @@ def trimmed(parts):
 HEADINGS = {"Magic": "File_Header", "Kind": "Section_Header", "N_Files": "FILE body", "Run_Size": "RUN body", "Sync": "Block_Header",
             "Header": "INDX body", "Index_Offset": "Trailer"}
 TEXTS = ("Kind", "Path_Rest", "Middle", "Dtype_String", "Key", "Value", "Body")
-BITS = ("Low", "Quotients", "Extra")
+BYTES = ("Low", "Quotients", "Extra", "Thresholds")                 # no numbers, whatever their size
 SIGNED = ("Min", "Bias")
 EXAMPLES = ("example_stored", "example_tree", "example_delta", "example_quantised", "example_text", "example_gaps")
 EXCERPTS = ("classes_one_element", "joint2_n8", "own_bf16_in_delta")
@@ -3659,7 +3659,7 @@ def dump(b):
         elif isinstance(data, Varint):
             text += " %d" % sum((byte & 127) << 7 * i for i, byte in enumerate(data))
         elif len(data) in FIELD and note[0].isupper() and " " not in note and "CRC" not in note and "Magic" not in note and (
-                note not in BITS):
+                note not in BYTES):
             text += " %d" % int.from_bytes(data, "little", signed=note in SIGNED)
             if note == "Dtype" and 0 < data[0] <= len(DTYPES):
                 text += " (%s)" % DTYPES[data[0] - 1]
@@ -3679,7 +3679,28 @@ def manifest_text(manifest):
     return "{\"format\": \"%s\",\n%s}\n" % (manifest["format"], ",\n".join(lists))
 
 
-def make():
+def table_of_rules(page):
+    """(rule, statuses, patterns of names) of each row of section 11.2."""
+    section = page.partition("\n## 11.")[2].partition("\n## 12.")[0]
+    rows = [line.split("|") for line in section.split("\n") if line.count("|") == 5]
+    return [(row[1].strip(), set(re.findall("[A-Z_]+", row[3])), re.findall(r"`([a-z0-9_*]+)`", row[4])) for row in rows]
+
+
+def refused(manifest):
+    """The invalid vectors, and those that only decoders of hashes or links refuse."""
+    return manifest["invalid"] + [entry for entry in manifest["valid"] if entry["section"] in ("9.5", "10.2") and "or" in entry]
+
+
+def add_rules(manifest, page):
+    """The rules that a vector breaks, as the table of the page says it."""
+    table = table_of_rules(page)
+    for entry in refused(manifest):
+        status = set(entry["status"] if "status" in entry else entry["or"])
+        entry["rules"] = [rule for rule, statuses, patterns in table
+                          if status <= statuses and any(fnmatch.fnmatchcase(entry["name"], pattern) for pattern in patterns)]
+
+
+def make(page):
     v = Vectors()
     valid_vectors(v)
     pool = delta_vectors(v)
@@ -3704,18 +3725,21 @@ def make():
     invalid_texts(v)
     invalid_identities(v)
     v.add_levels()
+    add_rules(v.manifest, page)
     v.outputs["manifest.json"] = manifest_text(v.manifest).encode()
     return v
 
 
 def main(arguments):
     if arguments[:1] == ["--dump"] and len(arguments) == 2:
-        print(dump(make().builders[arguments[1]]))
+        print(dump(make("").builders[arguments[1]]))
         return 0
     if arguments not in ([], ["--check-only"]):
         print(__doc__, file=sys.stderr)
         return 2
-    v, root = make(), os.path.join(HERE, "vectors")
+    with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
+        page = file.read()
+    v, root = make(page), os.path.join(HERE, "vectors")
     if not arguments:
         shutil.rmtree(root, ignore_errors=True)
         for path, data in v.outputs.items():
@@ -3730,25 +3754,17 @@ def main(arguments):
         with open(os.path.join(root, path), "rb") as file:
             if file.read() != v.outputs[path]:
                 wrong.append(path)
-    with open(os.path.join(HERE, "lmc-format.md"), encoding="utf-8") as file:
-        page = file.read()
     wrong += ["lmc-format.md: dump of %s" % name for name in EXAMPLES if dump(v.builders[name]) not in page]
     for name in EXCERPTS:
         shown = re.findall(r"^    [0-9A-F]{4}  .*$", page.split("`%s.lmc`" % name)[1].split("\n### ")[0], re.M)
         if not shown or not set(shown) <= set(dump(v.builders[name]).split("\n")):
             wrong.append("lmc-format.md: excerpt of %s" % name)
-    rows = [line.split("|") for line in page.split("\n## 11.")[1].split("\n## 12.")[0].split("\n") if line.count("|") == 5]
-    optional = [{"name": entry["name"], "status": entry["or"]} for entry in v.manifest["valid"]
-                if entry["section"] in ("9.5", "10.2") and "or" in entry]
     known = set(re.findall(r"\*\*(R[0-9.]+-[0-9]+)\*\*", page))
     wrong += ["lmc-format.md: there is no rule " + rule for rule in sorted(set(re.findall(r"\bR[0-9.]+-[0-9]+", page)) - known)]
-    for pattern in {pattern for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])}:
-        if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in v.manifest["invalid"] + optional):
+    for pattern in {pattern for _, _, patterns in table_of_rules(page) for pattern in patterns}:
+        if not any(fnmatch.fnmatchcase(entry["name"], pattern) for entry in refused(v.manifest)):
             wrong.append("lmc-format.md, section 11: no vector is called " + pattern)
-    for entry in v.manifest["invalid"] + optional:
-        if not any(fnmatch.fnmatchcase(entry["name"], pattern) and set(entry["status"]) <= set(re.findall("[A-Z_]+", row[3]))
-                   for row in rows for pattern in re.findall(r"`([a-z0-9_*]+)`", row[4])):
-            wrong.append("lmc-format.md, section 11: no row for %s and its status" % entry["name"])
+    wrong += ["lmc-format.md, section 11: no row for %s and its status" % entry["name"] for entry in refused(v.manifest) if not entry["rules"]]
     for path in wrong:
         print("differs: " + path)
     print("%d files compared, %d differ" % (len(v.outputs), len(wrong)))

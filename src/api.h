@@ -89,14 +89,29 @@
  * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
  * callbacks get is ordered alike, behind user.
  *
- * What grows in 1.x: enums, at free numbers; functions; and the structs that are called _options,
- * at their ends. Every other struct stays as it is. So source that is compiled again goes on to
- * work. Whoever uses a library that may be replaced by another 1.x (as a shared one) sets the first
- * member of all options, struct_size, to sizeof options. Then that library takes those of an older
- * program, to which it adds defaults, and of a newer one, if what it does not know is zero: else
- * LMC_ERR_UNSUPPORTED. struct_size 0 says that the program was compiled with the very lmc.h that it
- * is linked with. Options have no padding at their ends, which could be mistaken for members; those
- * that are no sizes (above 4096, or smaller than the member itself) are LMC_ERR_ARGUMENT. */
+ * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
+ * that it is given, as its base or its lender. Different objects do not know of each other, and
+ * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ *
+ * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
+ * compiled with another 1.x than the (shared) library that it finds:
+ *
+ *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
+ *                         of lmc_status an error, of others something to show by its number.
+ *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
+ *                         or 0. By it the library takes those of an older program, to which it adds
+ *                         defaults, and of a newer one, if what it does not know is zero: else
+ *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
+ *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
+ *                         wrong for a shared library. What is no size (above 4096, or smaller than
+ *                         the member itself) is LMC_ERR_ARGUMENT. Options have no padding at their
+ *                         ends, which could be mistaken for members.
+ *   structs with          keep their size, for they stand in arrays, or a library fills what its
+ *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
+ *                         its default, or says that the library does not know it. Libraries set
+ *                         them to zero, and refuse a file or tensor to be written in which they are
+ *                         not: LMC_ERR_UNSUPPORTED.
+ *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -269,14 +284,15 @@ typedef struct lmc_position {
 } lmc_position;
 
 typedef struct lmc_block_info {
-    uint32_t n;          /* elements */
-    unsigned width;      /* bytes per element: 1, 2, 4, 8 */
-    size_t size;         /* decoded bytes: n * width */
-    size_t encoded_size; /* header and payload */
-    uint32_t crc;        /* CRC-32C of the decoded bytes, as stored */
-    int is_stored;       /* 1: the payload is the bytes themselves */
-    int has_prediction;  /* 1: coded against a prediction */
-    uint32_t base_crc;   /* CRC-32C of the prediction; 0 if there is none */
+    uint32_t n;           /* elements */
+    unsigned width;       /* bytes per element: 1, 2, 4, 8 */
+    size_t size;          /* decoded bytes: n * width */
+    size_t encoded_size;  /* header and payload */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
+    int is_stored;        /* 1: the payload is the bytes themselves */
+    int has_prediction;   /* 1: coded against a prediction */
+    uint32_t base_crc;    /* CRC-32C of the prediction; 0 if there is none */
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
 /* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
@@ -411,6 +427,7 @@ typedef struct lmc_quantizer_info {
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
     lmc_loss loss;
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_quantizer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
                                                              lmc_quantizer_info *info);
@@ -453,9 +470,6 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
- * overflow. */
-LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Workspace for encoding and decoding with these options (all workers together); 0 if they are
  * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
  * 15 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
@@ -463,6 +477,9 @@ LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *optio
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
+/* Largest encoded size of size bytes; UINT64_MAX if options are illegal or the result would
+ * overflow. */
+LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options);
 /* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
  * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
  * BASE_WRONG (prediction_size). */
@@ -529,6 +546,7 @@ typedef struct lmc_tensor {
      * name: of one that was renamed, or cut otherwise. NULL: it is. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
 /* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
@@ -543,9 +561,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor equals or is rounded from: then it takes next to
- * nothing. A wrong claim costs only size. Those bytes must have been written before, and must not
- * have a twin themselves. */
+/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
+ * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -578,6 +596,10 @@ typedef struct lmc_file {
      * as for tensors; the name of a file without tensors is its path. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
+    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
+     * NULL. Such a file shares nothing with other small ones (group_files). */
+    const struct lmc_twin *twin;
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
 
 typedef struct lmc_sink {
@@ -662,7 +684,7 @@ typedef struct lmc_writer_options {
      * those that the base has are written by themselves, as long as the snapshot may be restored
      * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default (lmc_limits). A snapshot that
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default. A snapshot that
      * would need more is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
@@ -749,6 +771,7 @@ typedef struct lmc_writer_info {
     uint64_t size;                       /* bytes handed to the sink so far */
     int is_finished;                     /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t identity[LMC_IDENTITY_SIZE]; /* of the snapshot; all zero until it is finished */
+    uint64_t reserved[4];                /* zero; see the head of this part */
 } lmc_writer_info;
 LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
                                                           lmc_writer_info *info);
@@ -758,20 +781,16 @@ LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 /* -- restore: front to back from a pipe, everything checked -- */
 
-typedef struct lmc_limits {  /* 0: the default */
-    uint64_t max_index_size; /* bytes of index kept in memory; default 1 GiB */
-    uint64_t max_total_size; /* bytes of all files together; default: no limit */
-} lmc_limits;
-
 /* All zero: the defaults. */
 typedef struct lmc_restore_options {
     size_t struct_size; /* as of a block's */
     const lmc_parallel *parallel;
-    lmc_limits limits;
-    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
-    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
+    uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
+    uint64_t max_total_size; /* bytes of all files together; 0: no limit */
+    const lmc_base *base;    /* what a delta is restored with, or NULL; must outlive the call */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written: they are checked,
+                        write() gets the rest */
+    int in_place;       /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
                          they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
@@ -833,7 +852,8 @@ typedef struct lmc_reader lmc_reader;
 typedef struct lmc_reader_options {
     size_t struct_size;           /* as of a block's */
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
-    lmc_limits limits;
+    uint64_t max_index_size;      /* as of lmc_restore_options */
+    uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its identity is
      * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
@@ -866,6 +886,7 @@ typedef struct lmc_snapshot_info {
     int has_base;               /* 1: it is a delta */
     unsigned conformance_level; /* that a decoder needs (spec 1.3): 0 .. 4 */
     unsigned format_minor;      /* of the version that it was written by */
+    uint64_t reserved[4];       /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
@@ -989,7 +1010,9 @@ typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
     const lmc_parallel *parallel;
-    lmc_limits limits; /* of what is decompressed; of files of strangers: max_total_size */
+    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+     */
+    uint64_t max_index_size, max_total_size;
     /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
      * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
     enum lmc_status (*progress)(void *user, uint64_t done);
@@ -1068,7 +1091,7 @@ LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
 /* Belongs to the salvage, and is freed with it; NULL for NULL. */
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
 
-typedef struct lmc_range {
+typedef struct lmc_salvage_range {
     int is_end;         /* 1: there is no range any more; size is 0 then */
     size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
     uint64_t offset;    /* within the file; of a block without a place: 0 */
@@ -1081,18 +1104,21 @@ typedef struct lmc_range {
     /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
      * known. */
     lmc_position position;
-} lmc_range;
+    uint64_t reserved[4]; /* zero; see the head of this part */
+} lmc_salvage_range;
 
 /* The next range: block by block, and what is lost between them, front to back through all files;
  * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
  * again). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage, lmc_range *range);
+LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
+                                                       lmc_salvage_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete;   /* 1: nothing followed what was found, so no file is missing unnoticed */
-    uint64_t n_breaks; /* places where something else stood than what should follow */
-    size_t n_sections; /* of files and runs, found damaged; lost ones are not counted */
+    int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
+    uint64_t n_breaks;    /* places where something else stood than what should follow */
+    size_t n_sections;    /* of files and runs, found damaged; lost ones are not counted */
+    uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_damage;
 
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,

@@ -216,26 +216,6 @@ void *CALL(realloc)(void *old, size_t size)
 
 /* -- opening -- */
 
-REAL(int, open, const char *, int, ...);
-int CALL(open)(const char *path, int flags, ...)
-{
-    const int creates = (flags & O_CREAT) != 0,
-              is_new = creates && syscall(SYS_faccessat, AT_FDCWD, path, F_OK) != 0;
-    struct call c = begin(OPEN, "open", is_new);
-    mode_t mode = 0;
-    int fd;
-    if (creates) {
-        va_list list;
-        va_start(list, flags);
-        mode = va_arg(list, mode_t);
-        va_end(list);
-    }
-    fd = fails(&c) ? -1 : DO(open)(path, flags, mode);
-    end(&c, fd, "%d %d %s", is_new, (flags & O_TRUNC) != 0, path);
-    return fd;
-}
-ALIAS(int, open64, open, const char *, int, ...);
-
 /* The path of a name below a directory's descriptor, for the log; ".." is taken from the end. */
 static const char *resolve(int fd, const char *name, char path[2 * 4096])
 {
@@ -256,25 +236,39 @@ static const char *resolve(int fd, const char *name, char path[2 * 4096])
 }
 
 REAL(int, openat, int, const char *, int, ...);
-int CALL(openat)(int at_fd, const char *name, int flags, ...)
+static int open_below(int at_fd, const char *name, int flags, va_list list)
 {
     const int creates = (flags & O_CREAT) != 0,
               is_new = creates && syscall(SYS_faccessat, at_fd, name, F_OK) != 0;
+    const mode_t mode = creates ? va_arg(list, mode_t) : 0;
     char path[2 * 4096];
     struct call c = begin(OPEN, "open", is_new);
-    mode_t mode = 0;
-    int fd;
-    if (creates) {
-        va_list list;
-        va_start(list, flags);
-        mode = va_arg(list, mode_t);
-        va_end(list);
-    }
-    fd = fails(&c) ? -1 : DO(openat)(at_fd, name, flags, mode);
+    const int fd = fails(&c) ? -1 : DO(openat)(at_fd, name, flags, mode);
     end(&c, fd, "%d %d %s", is_new, (flags & O_TRUNC) != 0, resolve(at_fd, name, path));
     return fd;
 }
+
+int CALL(openat)(int at_fd, const char *name, int flags, ...)
+{
+    va_list list;
+    int fd;
+    va_start(list, flags);
+    fd = open_below(at_fd, name, flags, list);
+    va_end(list);
+    return fd;
+}
 ALIAS(int, openat64, openat, int, const char *, int, ...);
+
+int CALL(open)(const char *path, int flags, ...)
+{
+    va_list list;
+    int fd;
+    va_start(list, flags);
+    fd = open_below(AT_FDCWD, path, flags, list);
+    va_end(list);
+    return fd;
+}
+ALIAS(int, open64, open, const char *, int, ...);
 
 REAL(int, mkstemp, char *);
 int CALL(mkstemp)(char *path)

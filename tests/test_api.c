@@ -57,9 +57,9 @@ static void test_buffers(void)
             CHECK(told == n && (dtype == dtypes[j] || n == 0 || dtypes[j] == LMC_F4));
             CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL, &options), LMC_OK);
             limited = options;
-            limited.limits.max_total_size = n ? n : 1;
+            limited.max_total_size = n ? n : 1;
             CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL, &limited), LMC_OK);
-            limited.limits.max_total_size = n > 1 ? n - 1 : 1;
+            limited.max_total_size = n > 1 ? n - 1 : 1;
             if (n > 1) {
                 told = 99;
                 CHECK_STATUS(lmc_decompressed_size(g_enc, size, &told, NULL, &limited),
@@ -196,9 +196,9 @@ static void test_files(void)
               memcmp(of_file, g_enc, size) == 0);
     }
     CHECK_STATUS(lmc_compress_file(scratch[1], scratch[0], LMC_BF16, NULL), LMC_OK);
-    limited.limits.max_total_size = SIZE;
+    limited.max_total_size = SIZE;
     CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], &limited), LMC_OK);
-    limited.limits.max_total_size = SIZE - 1;
+    limited.max_total_size = SIZE - 1;
     CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], &limited), LMC_ERR_LIMIT);
     /* what fails leaves what was there, and no part */
     size = read_bytes_of(scratch[1], g_enc, sizeof g_enc);
@@ -799,6 +799,120 @@ static void test_options(void)
     lmc_memory_free(&options_memory);
 }
 
+/* -- reserved words: what is filled has them zero, and what is to be written must -- */
+
+#define CHECK_RESERVED(info)                                                                       \
+    CHECK(((info)->reserved[0] | (info)->reserved[1] | (info)->reserved[2] |                       \
+           (info)->reserved[3]) == 0)
+
+static void refuse_reserved(void)
+{
+    const uint64_t shape = 4;
+    unsigned i;
+    for (i = 0; i < 8; i++) {
+        lmc_memory memory = LMC_DEFAULTS;
+        const lmc_sink sink = lmc_memory_sink(&memory);
+        lmc_tensor tensor = LMC_DEFAULTS;
+        lmc_file file = LMC_DEFAULTS;
+        lmc_writer *writer = NULL;
+        tensor.name = "w";
+        tensor.dtype = "U8";
+        tensor.rank = 1;
+        tensor.shape = &shape;
+        tensor.size = shape;
+        file.path = "f";
+        file.size = shape;
+        file.n_tensors = 1;
+        file.tensors = &tensor;
+        (i < 4 ? tensor.reserved : file.reserved)[i % 4] = (uint64_t)1 << 8 * i;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+        CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_ERR_UNSUPPORTED);
+        lmc_writer_free(writer);
+        lmc_memory_free(&memory);
+    }
+}
+
+static void test_reserved(void)
+{
+    const lmc_position position = {0, 0};
+    const lmc_block_options block_options = LMC_BLOCK_OPTIONS(LMC_U8);
+    const lmc_array array = {"w", LMC_U8, 1, NULL, g_src};
+    lmc_array arrays[1];
+    const uint64_t shape = 5000;
+    lmc_memory memory = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(&memory);
+    lmc_source source;
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    lmc_block_info block;
+    lmc_writer_info written;
+    lmc_snapshot_info info;
+    static uint8_t ws[8 << 20];
+    size_t size;
+    refuse_reserved();
+    memset(&block, 255, sizeof block);
+    memset(&written, 255, sizeof written);
+    memset(&info, 255, sizeof info);
+    CHECK_STATUS(
+        lmc_block_encode(g_enc, sizeof g_enc, &size, g_src, 5000, &block_options, ws, sizeof ws),
+        LMC_OK);
+    CHECK_STATUS(lmc_block_parse(g_enc, size, position, &block), LMC_OK);
+    CHECK_RESERVED(&block);
+    arrays[0] = array;
+    arrays[0].shape = &shape;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "f", arrays, 1, NULL, 0), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_get_info(writer, &written), LMC_OK);
+    CHECK_RESERVED(&written);
+    lmc_writer_free(writer);
+    CHECK_STATUS(lmc_header_parse(memory.data, memory.size, &info), LMC_OK);
+    CHECK_RESERVED(&info);
+    memset(&info, 255, sizeof info);
+    source = lmc_memory_source(&memory);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_get_info(reader, &info), LMC_OK);
+    CHECK_RESERVED(&info);
+    CHECK_RESERVED(lmc_reader_get_file(reader, 0));
+    CHECK_RESERVED(&lmc_reader_get_file(reader, 0)->tensors[0]);
+    lmc_reader_free(reader);
+#ifndef LMC_NO_SALVAGE
+    {
+        lmc_salvage *salvage = NULL;
+        lmc_salvage_range range;
+        lmc_damage damage;
+        memset(&range, 255, sizeof range);
+        memset(&damage, 255, sizeof damage);
+        CHECK_STATUS(lmc_salvage_open(&salvage, &source, NULL), LMC_OK);
+        CHECK_STATUS(lmc_salvage_next(salvage, &range), LMC_OK);
+        CHECK_RESERVED(&range);
+        CHECK_STATUS(lmc_salvage_get_damage(salvage, &damage), LMC_OK);
+        CHECK_RESERVED(&damage);
+        lmc_salvage_free(salvage);
+    }
+#endif
+#ifndef LMC_NO_QUANTIZE
+    {
+        static const float moments[1000] = {1.0f, 2.0f};
+        lmc_quantizer_options options = LMC_DEFAULTS;
+        lmc_quantizer_info about;
+        lmc_quantizer *quantizer = NULL;
+        lmc_memory elements = LMC_DEFAULTS;
+        elements.data = (uint8_t *)(uintptr_t)moments;
+        elements.size = sizeof moments;
+        source = lmc_memory_source(&elements);
+        options.dtype = LMC_F32;
+        options.bits = 8;
+        memset(&about, 255, sizeof about);
+        CHECK_STATUS(lmc_quantizer_fit(&quantizer, &source, &options), LMC_OK);
+        CHECK_STATUS(lmc_quantizer_get_info(quantizer, &about), LMC_OK);
+        CHECK_RESERVED(&about);
+        lmc_quantizer_free(quantizer);
+    }
+#endif
+    lmc_memory_free(&memory);
+}
+
 /* A prediction of another size than the block is the wrong one; NULL has none. */
 static void test_block_options(void)
 {
@@ -1105,11 +1219,11 @@ static void test_index_limit(void)
             first = first ? first : limit;
             source = lmc_memory_source(&memory);
             stream = lmc_memory_stream(&memory);
-            options.limits.max_index_size = restore.limits.max_index_size = limit;
+            options.max_index_size = restore.max_index_size = limit;
             CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore), LMC_OK);
             CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
             lmc_reader_free(reader);
-            options.limits.max_index_size = first - 1; /* and not sooner than it must */
+            options.max_index_size = first - 1; /* and not sooner than it must */
             CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);
         } else CHECK_STATUS(status, first ? LMC_OK : LMC_ERR_LIMIT);
         lmc_memory_free(&memory);
@@ -1171,6 +1285,7 @@ int main(int argc, char **argv)
     test_progress();
     test_one_call_progress();
     test_options();
+    test_reserved();
     test_block_options();
     test_copy();
 #ifndef LMC_NO_QUANTIZE

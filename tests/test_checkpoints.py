@@ -249,6 +249,10 @@ class Odd(Checkpoint):
         for data in (plain + b"x", b"x" + plain, plain[:-1], plain[:len(plain) // 2], plain[:-2] + b"\1\0x", plain.replace(b"PK\1\2", b"PK\1\3", 1),
                      plain.replace(b"a/data/0", b"a/data/1", 1), plain[:4] + plain):
             self.assertEqual(self.names(data), {})
+        for data in (plain[:-1], plain[:len(plain) // 2], plain + b"x"):
+            self.notes(data, "x.pt: is not read as a file of PyTorch: it has no directory at its end", {})
+        self.write("z.zip", archive({"data.txt": b"other"}))
+        self.assertNotIn("PyTorch", self.lmc("-v", "-f", "z.zip").stderr.decode())
         self.assertEqual(self.names(plain.replace(b"a/data/0", b"a/data/1")), {"data/1": ("BYTES", [24])})
         self.write("x/x.distcp", plain + plain)
         self.lmc("x")
@@ -468,8 +472,12 @@ class Used(Checkpoint):
         moments = {"w": f32(n), "exp_avg": f32(n, 2), "exp_avg_sq": b"".join(struct.pack("<f", abs(x)) for x in struct.unpack("<%df" % n, f32(n, 3)))}
         tensors = {name: ("torch.FloatStorage", str(i), n, 0, shape, strides) for i, name in enumerate(moments)}
         self.write("x.pt", torch_file(tensors, {str(i): v for i, v in enumerate(moments.values())}))
-        self.lmc("--quant", "*=update:0.01", "x.pt")
+        self.lmc("-v", "--quant", "*=update:0.01", "x.pt", says="x.pt: is a ZIP archive, whose checksums stay")
+        self.assertNotIn("ZIP", self.lmc("-v", "-f", "-o", "exact.lmc", "x.pt").stderr.decode())
         self.lmc("-t", "x.pt.lmc")
+        self.lmc("-d", "-q", "-o", "near.pt", "x.pt.lmc")
+        with zipfile.ZipFile(self.path("near.pt")) as z, self.assertRaises(zipfile.BadZipFile):  # as the manual says
+            z.read("a/data/1")
         lossy = {t["name"]: bool(t.get("generation") or t.get("loss")) for t in self.listing("x.pt.lmc", "-v")["files"][0]["tensors"]}
         self.assertEqual(lossy, {"w": False, "exp_avg": True, "exp_avg_sq": True})
         self.assertEqual(self.cat("x.pt.lmc", "w"), moments["w"])

@@ -122,10 +122,16 @@ class Time(Hostile):
 
 class Chains(Hostile):
     def test_stack_and_descriptors(self):
-        """A chain takes neither: it is walked, and beyond 64 links restored on the way."""
+        """A chain takes neither: it is walked, and beyond 64 links restored on the way. Nor time by its square: 100,000 links take 5 s."""
         self.make_series(100000 if LONG else 3000)
-        self.call("series", "s", "restore", "c%06d" % self.n, "-o", "out", stack=256 << 10, files=None if LONG else 4096, seconds=400 if LONG else 20)
+        last = "c%06d" % self.n
+        limits = dict(stack=256 << 10, files=None if LONG else 4096, seconds=30 if LONG else 4)
+        self.call("series", "s", "restore", last, "-o", "out", **limits)
         self.assertEqual(self.read("out"), self.last)
+        self.call("-d", "--search", "s", "-o", "again", "s/%s.lmc" % last, **limits)
+        self.assertEqual(self.read("again"), self.last)
+        self.call("-t", "s/%s.lmc" % last, **limits)
+        self.assertIn(b"%d in all" % self.n, self.call("-l", "-v", "s/%s.lmc" % last, **limits)[0])
 
     def test_links_of_files_are_shared(self):
         """Two deltas of one chain, of which one is far above the other: the lower one's links stay open for it."""

@@ -126,7 +126,7 @@ static void salvage(const setting *s, t_memory *in)
     lmc_salvage *salvaged = NULL;
     lmc_reader *reader;
     lmc_source source;
-    lmc_range range;
+    lmc_salvage_range range;
     enum lmc_status status;
     t_heap own;
     t_heap *const heap = s->heap ? s->heap : &own;
@@ -483,7 +483,7 @@ static void test_bad_disk(void)
     lmc_source source;
     lmc_reader_options options;
     lmc_salvage *reader = NULL;
-    lmc_range range;
+    lmc_salvage_range range;
     size_t i, n_read = 0, n_lost = 0;
     memset(&out, 0, sizeof out);
     memset(&model, 0, sizeof model);
@@ -781,7 +781,7 @@ static void test_hostile(void)
     lmc_reader_options reader_options;
     lmc_salvage *reader = NULL;
     lmc_source source;
-    lmc_range range;
+    lmc_salvage_range range;
     t_heap heap;
     int kind;
     const size_t n = t_quick ? 100000 : 4000000;
@@ -877,7 +877,7 @@ static uint64_t count_missing(t_memory *in, const t_memory *files, size_t n)
 {
     lmc_salvage *salvaged = NULL;
     lmc_source source;
-    lmc_range range;
+    lmc_salvage_range range;
     uint64_t missing = 0;
     size_t i;
     for (i = 0; i < n; i++) missing += files[i].size;
@@ -974,7 +974,7 @@ static void test_arguments(void)
     t_memory out;
     lmc_salvage *salvaged = NULL;
     lmc_reader_options options;
-    lmc_range range;
+    lmc_salvage_range range;
     lmc_damage damage;
     lmc_source source;
     t_note("arguments");
@@ -992,7 +992,7 @@ static void test_arguments(void)
     CHECK(lmc_salvage_confirm(NULL, 0, SIZE_MAX) == 0 && lmc_salvage_is_described(NULL, 0) == 0 &&
           lmc_salvage_reader(NULL) == NULL);
     lmc_salvage_free(NULL);
-    options.limits.max_total_size = 99;
+    options.max_total_size = 99;
     CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_OK);
     CHECK_STATUS(lmc_salvage_next(salvaged, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_salvage_next(salvaged, &range), LMC_ERR_LIMIT);
@@ -1001,7 +1001,7 @@ static void test_arguments(void)
           lmc_salvage_confirm(salvaged, 1, SIZE_MAX) == 0);
     lmc_salvage_free(salvaged);
     salvaged = NULL;
-    options.limits.max_total_size = 0;
+    options.max_total_size = 0;
     memset(out.data, 7, out.size);
     for (source.size = 0; source.size <= out.size; source.size++) {
         out.size = out.size; /* nothing in it */

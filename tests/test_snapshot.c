@@ -507,22 +507,22 @@ static void test_limits(void)
     memset(&read_options, 0, sizeof read_options);
     CHECK_STATUS(t_write_model(&model, &good, NULL, 0, NULL), LMC_OK);
     t_note("max_total_size");
-    options.limits.max_total_size = total;
+    options.max_total_size = total;
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_OK);
     CHECK(!wrong);
-    read_options.limits.max_total_size = total;
+    read_options.max_total_size = total;
     CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_OK);
-    options.limits.max_total_size = read_options.limits.max_total_size = total - 1;
+    options.max_total_size = read_options.max_total_size = total - 1;
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_ERR_LIMIT);
     CHECK(!wrong);
     CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_ERR_LIMIT);
-    read_options.limits.max_total_size = 0;
+    read_options.max_total_size = 0;
     t_note("max_index_size");
-    options.limits.max_total_size = 0;
-    options.limits.max_index_size = read_options.limits.max_index_size = 500;
+    options.max_total_size = 0;
+    options.max_index_size = read_options.max_index_size = 500;
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_ERR_LIMIT);
     CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_ERR_LIMIT);
-    options.limits.max_index_size = read_options.limits.max_index_size = good.size;
+    options.max_index_size = read_options.max_index_size = good.size;
     CHECK_STATUS(t_restore_model(&model, &good, &options, NULL, &wrong), LMC_OK);
     CHECK_STATUS(t_read_model(&model, &good, &read_options, &wrong), LMC_OK);
     free(good.data);
@@ -1110,7 +1110,7 @@ static void test_index_limit(void)
         CHECK_STATUS(lmc_writer_finish(writer), LMC_ERR_ARGUMENT);
         lmc_writer_free(writer);
         options.alloc_user = &heap;
-        options.limits.max_index_size = 5000;
+        options.max_index_size = 5000;
         options.user = &n_begun;
         options.begin_file = count_file;
         stream = lmc_memory_stream(&memory);
@@ -1374,7 +1374,7 @@ static void test_gap(void)
         memset(&options, 0, sizeof options);
         options.user = &n_begun;
         options.begin_file = count_file;
-        options.limits.max_total_size = sizeof content - 1;
+        options.max_total_size = sizeof content - 1;
         CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_LIMIT);
         CHECK(n_begun == 0);
     }
@@ -1768,7 +1768,7 @@ static void test_long_section(void)
     t_store32(memory.data + 96, t_crc32c(0, memory.data + 80, 16));
     CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_CORRUPT);
     memory.position = 0;
-    options.limits.max_index_size = UINT64_MAX;
+    options.max_index_size = UINT64_MAX;
     CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &options), LMC_ERR_CORRUPT);
     lmc_memory_free(&memory);
 }
@@ -1808,12 +1808,12 @@ static void test_long_index(void)
     source.read_at = read_long;
     source.user = ends;
     source.size = total;
-    options.limits.max_index_size = UINT64_MAX;
+    options.max_index_size = UINT64_MAX;
     options.alloc_user = &heap;
     status = lmc_reader_open(&reader, &source, &options);
     CHECK_STATUS(status, sizeof(size_t) > 4 ? LMC_ERR_MEMORY : LMC_ERR_SIZE);
     CHECK(heap.live == 0);
-    options.limits.max_index_size = 0;
+    options.max_index_size = 0;
     CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);
 }
 
@@ -1918,10 +1918,10 @@ static void test_grouped(void)
         CHECK(!wrong && memcmp(id, want, 32) == 0);
         CHECK_STATUS(t_read_model(&model, &in, &read_options, &wrong), LMC_OK);
         CHECK(!wrong);
-        restore_options.limits.max_total_size = read_options.limits.max_total_size = 100000;
+        restore_options.max_total_size = read_options.max_total_size = 100000;
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong), LMC_ERR_LIMIT);
         CHECK_STATUS(t_read_model(&model, &in, &read_options, &wrong), LMC_ERR_LIMIT);
-        restore_options.limits.max_total_size = 0;
+        restore_options.max_total_size = 0;
         restore_options.in_place = 1;
         restore_options.read_back = t_on_read_back;
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong),

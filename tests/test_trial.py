@@ -879,9 +879,51 @@ class Surprises(Case):
         self.assertEqual(self.snapshot("out"), self.snapshot("d"))
         self.assertEqual({f: os.stat(self.path("out/" + f)).st_nlink for f in self.tree("out") if os.path.isfile(self.path("out/" + f))},
                          {"a.bin": 3, "b.bin": 3, "sub/c.bin": 3, "again.json": 2, "config.json": 2})
-        piped = self.lmc("-dc", stdin=self.read("d.lmc")).stdout  # nobody knows the links before the end
+        self.assertEqual(self.lmc("-dc", stdin=self.read("d.lmc")).stdout, stream)
+        piped = self.lmc("-dc", stdin=self.lmc("-c", "d").stdout).stdout  # without twins: nobody knows the links before the end
         with tarfile.open(fileobj=io.BytesIO(piped)) as t:
             self.assertEqual(t.extractfile("sub/c.bin").read(), data)
+
+    def test_hard_links_and_copies_are_stored_once(self):
+        """Files that are not tensors were stored once for each name, and chosen ones came back as copies."""
+        data = os.urandom(400000)
+        for name in ("d/a.bin", "d/copy", "d/z/small"):
+            self.write(name, data if name != "d/z/small" else data[:1000])
+        self.write("d/m.safetensors", safetensors([("w", "BF16", [60000], bf16(60000))]))
+        for old, new in (("a.bin", "b.bin"), ("a.bin", "z/c.bin"), ("m.safetensors", "n.safetensors"), ("z/small", "small")):
+            os.link(self.path("d/" + old), self.path("d/" + new))
+
+        def names(where):
+            """Those that are one file."""
+            files = {}
+            for f in self.tree(where):
+                if os.path.isfile(self.path(where + "/" + f)):
+                    files.setdefault(os.stat(self.path(where + "/" + f)).st_ino, []).append(f)
+            return sorted(files.values())
+        self.lmc("d")
+        alone = 400000 + len(bf16(60000))
+        self.assertLess(os.path.getsize(self.path("d.lmc")), alone + 8000)
+        self.lmc("-d", "-o", "r", "d.lmc")
+        self.assertEqual((self.snapshot("r"), names("r")), (self.snapshot("d"), names("d")))
+        self.lmc("rebase", "--onto", "none", "--max", "-o", "again.lmc", "d.lmc")  # coded again from the snapshot
+        self.assertLess(os.path.getsize(self.path("again.lmc")), alone + 8000)
+        self.assertEqual(self.listing("again.lmc")["identity"], self.listing("d.lmc")["identity"])
+        self.lmc("-d", "-o", "some", "d.lmc", "b.bin", "z", "copy", "n.safetensors")
+        self.assertEqual(names("some"), [["b.bin", "z/c.bin"], ["copy"], ["n.safetensors"], ["z/small"]])
+        self.lmc("-d", "-o", "some", "-f", "d.lmc", "*.bin", "small", "z/small")
+        self.assertEqual(names("some"), [["a.bin", "b.bin", "z/c.bin"], ["copy"], ["n.safetensors"], ["small", "z/small"]])
+        self.assertEqual([f for f in self.tree("some") if "lmc" in f], [])
+        changed = bytearray(data)
+        changed[1000::2000] = bytes(200)
+        shutil.copytree(self.path("d"), self.path("e"))  # without links
+        for name in ("a.bin", "b.bin", "z/c.bin"):
+            self.write("e/" + name, bytes(changed))
+        self.lmc("--base", "d", "e")  # one of the three against the base, the others by it
+        self.assertLess(os.path.getsize(self.path("e.lmc")), 6000)
+        self.restores("e.lmc", self.snapshot("e"))
+        self.lmc("-f", "--no-twins", "d")
+        self.assertGreater(os.path.getsize(self.path("d.lmc")), 4 * 400000)
+        self.restores("d.lmc", self.snapshot("d"))
 
     def test_nothing_waits_for_a_fifo(self):
         self.write("a", b"hello")
@@ -915,6 +957,70 @@ class Surprises(Case):
         text = self.lmc("-t", "same.st.lmc", code=4).stderr.decode()
         self.assertIn("needs the base " + wanted, text)
         self.assertNotIn("is " + wanted, text)
+
+    def test_a_damaged_base_hides_no_good_one(self):
+        """A damaged .lmc in a place to look, or beside its own source, was all that was looked at."""
+        weights = bf16(40000)
+        self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
+        self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
+        self.write("else/raw.st", self.read("a.st"))
+        self.lmc("a.st")
+        self.lmc("--base", "a.st", "b.st")
+        packed = self.read("a.st.lmc")
+        for at in (5000, len(packed) - 100):  # a block, the index
+            self.write("a.st.lmc", packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1:])
+            for args in (("--base", "else/raw.st", "--search", "."), ("--base", ".", "--base", "else/raw.st"), (),
+                         ("--no-search", "--base", "a.st.lmc", "--base", "else/raw.st")):
+                self.lmc("-t", *args, "b.st.lmc", says="a.st.lmc: is damaged" if at == 5000 else "a.st.lmc: corrupt")
+            self.lmc("-t", "--no-search", "--base", "a.st.lmc", "b.st.lmc", code=3)
+        self.write("else/raw.st", self.read("b.st"))  # it is another one
+        os.unlink(self.path("a.st"))
+        self.lmc("-t", "--base", "else/raw.st", "b.st.lmc", code=3, says="a.st.lmc: corrupt")
+
+    def test_listing_tells_of_raw_bases(self):
+        """'is not beside it', it said of the file that -t found."""
+        weights = bf16(40000)
+        for k, name in enumerate(("a.st", "b.st", "c.st")):
+            self.write(name, safetensors([("w", "BF16", [40000], moved(weights, k, 0.01) if k else weights)]))
+        self.lmc("--base", "a.st", "b.st")
+        self.lmc("--base", "b.st.lmc", "c.st")
+        self.assertRegex(self.lmc("-l", "b.st.lmc").stdout, rb"chain    [0-9a-f]{16}, perhaps a.st \('lmc -t' reads it and tells\)\n")
+        self.assertRegex(self.lmc("-l", "c.st.lmc").stdout, rb"chain    b.st.lmc <- [0-9a-f]{16}, perhaps a.st \(")
+        self.write("raw", self.read("a.st"))
+        os.unlink(self.path("a.st"))
+        self.assertRegex(self.lmc("-l", "--base", "raw", "b.st.lmc").stdout, rb"chain    [0-9a-f]{16}, perhaps raw \(")
+        self.assertRegex(self.lmc("-l", "b.st.lmc").stdout, rb"chain    [0-9a-f]{16} is not beside it\n")
+
+    def test_small_surprises(self):
+        """A name given twice with --rm was missing the second time; '-d -f -o .' tripped over its own temporary directory; a damaged
+        first byte gave no hint; 'lmc help --help' was an error; a link to nowhere."""
+        for name in ("c", "b"):
+            self.write(name, name.encode() * 1000)
+        self.lmc("--rm", "c", "b", "c")
+        self.assertEqual(self.tree(), ["b.lmc", "c.lmc"])
+        self.lmc("-d", "--rm", "c.lmc", "c.lmc")
+        self.assertEqual(self.read("c"), b"c" * 1000)
+        self.write("d/a", b"a")
+        self.lmc("d")
+        os.mkdir(self.path("e"))
+        for args in (("-f", "-o", "."), ("-o", "./"), ("-f", "-o", "..")):
+            self.refuses("-d", *args, "d.lmc", code=1, says="restore into it: lmc -d -o %s d.lmc '*'" % args[-1].rstrip("/"))
+        self.lmc("-d", "-o", "./e/.", "d.lmc", "*")
+        self.assertEqual(self.read("e/a"), b"a")
+        packed = self.read("d.lmc")
+        for k in (0, 2, 5):
+            self.write("d.lmc", packed[:k] + bytes([packed[k] ^ 0x40]) + packed[k + 1:])
+            for verb in ("-t", "-l", "-d"):
+                self.lmc(verb, "-f", "d.lmc", code=3, says="'lmc salvage' recovers it then" if k != 5 else "line ends were changed")
+        self.write("x.lmc", b"something else")
+        self.assertNotIn("salvage", self.lmc("-t", "x.lmc", code=3).stderr.decode())
+        for word in ("--help", "-h", "help"):
+            self.assertEqual(self.lmc("help", word).stdout, self.lmc("help").stdout)
+        os.symlink("nowhere", self.path("link"))  # as zstd: what the link names is written, and the link stays
+        self.refuses("-o", "link", "c", code=1, says="as a link to nowhere; use -f")
+        self.lmc("-f", "-o", "link", "c")
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(self.lmc("-dc", "nowhere").stdout, self.read("c"))
 
     def test_a_base_that_cannot_be_read(self):
         """A read error of its first bytes was taken for 'no snapshot', and the file for raw bytes."""

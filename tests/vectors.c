@@ -263,7 +263,7 @@ static void one(const char *path)
     options.begin_file = seen_begin;
     options.write = seen_write;
     options.end_file = seen_end;
-    options.limits.max_total_size = reader_options.limits.max_total_size = (uint64_t)1 << 28;
+    options.max_total_size = reader_options.max_total_size = (uint64_t)1 << 28;
     stream.read = t_read;
     stream.user = source.user = &in;
     status = lmc_snapshot_restore(&stream, id, &options);

@@ -68,6 +68,12 @@ const char *name_of_member(const struct member *member)
     return *member->path ? member->path : slash ? slash + 1 : member->full;
 }
 
+uint64_t size_of_member(const struct members *m, const struct member *member)
+{
+    if (m->archive) return lmc_reader_get_file(m->archive->reader, member->number)->size;
+    return S_ISREG(member->st.st_mode) ? (uint64_t)member->st.st_size : 0;
+}
+
 void make_choices(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++) {

@@ -52,6 +52,7 @@ struct member {
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
     struct choice *choices; /* of each tensor; NULL: all are stored as they are */
+    lmc_tensor whole;       /* a file without tensors, as if it were one; for twins */
     lmc_base_part *parts;   /* of a file without tensors; see find_shifts */
     size_t n_parts;
 };
@@ -80,6 +81,9 @@ enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *ds
 
 /* What a member is called where names are matched: a lone file has no path in its snapshot. */
 const char *name_of_member(const struct member *member);
+
+/* Bytes; 0 for a directory, and for what comes from a pipe. */
+uint64_t size_of_member(const struct members *m, const struct member *member);
 
 /* Gives each tensor a choice that says nothing yet. Freed with the members. */
 void make_choices(struct members *m);

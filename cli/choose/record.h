@@ -8,6 +8,7 @@
 
 #include "../../lmc.h"
 
+struct common;
 struct members;
 
 /* Key of the metadata: the rules and what they did, as JSON. */
@@ -16,7 +17,8 @@ struct members;
 /* What the rules did, to the metadata; nothing, if no rule matched. */
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
-/* A rule that does nothing is hardly what the user wants: said also with -q. */
-void say_if_nothing_quantised(const struct members *m, const char *name);
+/* A rule that does nothing is hardly what the user wants: said also with -q. With -v, what a file
+ * of PyTorch is when it has been restored. */
+void say_of_quantised(struct members *m, const char *name, const struct common *o);
 
 #endif

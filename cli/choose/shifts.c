@@ -376,7 +376,7 @@ size_t find_shifts(struct members *m, const lmc_base *base, int *code)
                 ? find_base_file(base, m, member, &other.number)
                 : NULL;
         mine.number = i;
-        if (!f) continue;
+        if (!f || member->whole.twin) continue;
         if (member->n_tensors == 0 && f->n_tensors == 0)
             n += find_shifts_of_file(member, f, &mine, &other);
         else n += find_shifts_of_tensors(m, member, f, &mine, &other);

@@ -16,10 +16,8 @@
 static int is_small(const struct members *m, const struct member *member)
 {
     if (member->n_tensors) return 0;
-    if (m->archive)
-        return lmc_reader_get_file(m->archive->reader, member->number)->size < SMALL_FILE_SIZE;
-    return S_ISDIR(member->st.st_mode) ||
-           (S_ISREG(member->st.st_mode) && (uint64_t)member->st.st_size < SMALL_FILE_SIZE);
+    return (m->archive || S_ISDIR(member->st.st_mode) || S_ISREG(member->st.st_mode)) &&
+           size_of_member(m, member) < SMALL_FILE_SIZE;
 }
 
 /* A file in a group saves some 150 bytes, and a snapshot with groups needs a decoder of the highest
@@ -59,12 +57,6 @@ static struct known_files list_known(const lmc_base *base)
     return k;
 }
 
-static uint64_t size_of(const struct members *m, const struct member *member)
-{
-    if (m->archive) return lmc_reader_get_file(m->archive->reader, member->number)->size;
-    return S_ISREG(member->st.st_mode) ? (uint64_t)member->st.st_size : 0;
-}
-
 /* The base has a file of that path and size, as the library asks. */
 static int is_known(const struct known_files *k, const struct members *m,
                     const struct member *member)
@@ -76,7 +68,7 @@ static int is_known(const struct known_files *k, const struct members *m,
     found = k->n ? (const lmc_file *const *)bsearch((const void *)&key, (const void *)k->list, k->n,
                                                     sizeof *k->list, compare_paths)
                  : NULL;
-    return found && (*found)->size == size_of(m, member);
+    return found && (*found)->size == size_of_member(m, member);
 }
 
 /* A delta of less than this, other than of small files, need not be restored over its base: there
@@ -88,7 +80,7 @@ int choose_grouping(const struct members *m, const lmc_base *base)
     uint64_t rest = 0;
     if (!has_small_files(m)) return 0;
     for (size_t i = 0; i < m->n && base; i++)
-        if (!is_small(m, &m->list[i])) rest += size_of(m, &m->list[i]);
+        if (!is_small(m, &m->list[i])) rest += size_of_member(m, &m->list[i]);
     return base && rest < LITTLE ? 2 : 1;
 }
 

@@ -8,6 +8,7 @@
 #include "members.h"
 #include "policy.h"
 #include "../format/hex.h"
+#include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
@@ -23,6 +24,10 @@
 
 #define N_PLACES_OF_ARCHIVE 8u
 
+/* A smaller file without tensors is coded with its neighbours, for less than what a run of its own
+ * would cost. */
+#define MIN_WHOLE_SIZE 16384u
+
 /* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth
  * it. */
 #define MIN_TWIN_SIZE 4096u
@@ -30,7 +35,10 @@
 /* Of what part of the tensors bytes between them must be. */
 #define MIN_GAPS 1024u
 
-/* A tensor, or what it would be if rounded. */
+/* Number of the tensor: a file without tensors, whole. */
+#define WHOLE SIZE_MAX
+
+/* A tensor, what it would be if rounded, or a file without tensors. */
 struct candidate {
     size_t member, tensor;
     enum lmc_conversion conversion;
@@ -65,8 +73,24 @@ static void add_candidate(struct candidates *c, size_t member, size_t tensor, co
     new_one->is_known = 0;
 }
 
+static void add_whole(struct candidates *c, const struct members *m, size_t number)
+{
+    struct member *member = &m->list[number];
+    lmc_tensor *t = &member->whole;
+    memset(t, 0, sizeof *t);
+    t->size = member->n_tensors ? 0 : size_of_member(m, member);
+    if (t->size < MIN_WHOLE_SIZE) return;
+    t->name = member->path;
+    t->dtype = "BYTES";
+    if (m->archive)
+        memcpy(t->identity, lmc_reader_get_file(m->archive->reader, member->number)->identity,
+               sizeof t->identity);
+    add_candidate(c, number, WHOLE, t, LMC_CONVERT_NONE);
+}
+
 static void collect_candidates(struct candidates *c, const struct members *m)
 {
+    for (size_t i = 0; i < m->n; i++) add_whole(c, m, i);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             const lmc_tensor *t = &m->list[i].tensors[k];
@@ -80,6 +104,12 @@ static void collect_candidates(struct candidates *c, const struct members *m)
                 add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_F16);
             }
         }
+}
+
+static lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
+{
+    struct member *member = &m->list[c->member];
+    return c->tensor == WHOLE ? &member->whole : &member->tensors[c->tensor];
 }
 
 /* Where the samples are: neighbours in the middle, or scattered, each place somewhere in its part
@@ -97,7 +127,7 @@ static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
 static int sample_candidate(struct members *m, struct candidate *c, int is_scattered,
                             int *is_constant)
 {
-    const lmc_tensor *t = &m->list[c->member].tensors[c->tensor];
+    const lmc_tensor *t = tensor_of(m, c);
     unsigned char sample[N_SAMPLES * 8];
     unsigned width = lmc_dtype_width(lmc_dtype_find(t->dtype)), n_places = !is_scattered ? 1
                                                                            : m->archive
@@ -193,8 +223,7 @@ static void take_identities(struct candidates *c, const struct members *m)
             has_rounded |= c->list[i].conversion != LMC_CONVERT_NONE;
         for (size_t i = start; i < end && !has_rounded; i++) {
             c->list[i].is_known = 1;
-            memcpy(&c->list[i].hash, m->list[c->list[i].member].tensors[c->list[i].tensor].identity,
-                   sizeof c->list[i].hash);
+            memcpy(&c->list[i].hash, tensor_of(m, &c->list[i])->identity, sizeof c->list[i].hash);
         }
     }
     drop_lonely(c);
@@ -218,11 +247,6 @@ static int find_groups(struct candidates *c, struct members *m)
         drop_lonely(c);
     }
     return CODE_OK;
-}
-
-static const lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
-{
-    return &m->list[c->member].tensors[c->tensor];
 }
 
 /* The master of a copy in its group, [start, end) of the candidates: one of the same name, else
@@ -349,7 +373,7 @@ static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *
     twin->file_number = original->member;
     twin->offset = tensor_of(m, original)->offset;
     twin->conversion = original->conversion;
-    m->list[copy->member].tensors[copy->tensor].twin = twin;
+    tensor_of(m, copy)->twin = twin;
 }
 
 /* In the order of storage: of equal tensors the first one, if it has no master, is what the others
@@ -404,8 +428,7 @@ int find_twins(struct members *m)
             if (tensor_of(m, &c.list[i])->twin == &m->twins[i]) size += c.list[i].size;
     }
     if (size < MIN_TWIN_SIZE) {
-        for (size_t i = 0; i < c.n; i++)
-            m->list[c.list[i].member].tensors[c.list[i].tensor].twin = NULL;
+        for (size_t i = 0; i < c.n; i++) tensor_of(m, &c.list[i])->twin = NULL;
         free(m->twins);
         m->twins = NULL;
     }

@@ -1,9 +1,10 @@
-/* twins.h - tensors that repeat others: equal ones, and rounded copies of fp32 masters
+/* twins.h - what repeats something: equal tensors and files, and rounded copies of fp32 masters
  * SPDX-License-Identifier: MIT
  *
  * Twins are found by samples of the files; the library goes without where a sample has deceived,
- * block by block. What is repeated must come first, so files that hold masters are stored before
- * those that hold the copies.
+ * block by block. A file without tensors, be it a hard link or a copy, counts as one tensor. What
+ * is repeated must come first, so files that hold masters are stored before those that hold the
+ * copies.
  */
 #ifndef LMC_CLI_TWINS_H
 #define LMC_CLI_TWINS_H

@@ -403,7 +403,8 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
     enum container_result result;
     memset(&a, 0, sizeof a);
     result = zip_read(&a.zip, b->view, from, end);
-    if (result == CONTAINER_BAD) return container_bad(b->c, "%s", a.zip.error);
+    if (result == CONTAINER_BAD || result == CONTAINER_OTHER)
+        (void)container_bad(b->c, "%s", a.zip.error);
     if (result != CONTAINER_OK) return result;
     *start = a.zip.start;
     if (!find_prefix(&a)) result = CONTAINER_OTHER;

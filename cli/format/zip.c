@@ -64,6 +64,13 @@ static enum container_result read_zip64_end(struct zip *z, const struct view *v,
     return CONTAINER_OK;
 }
 
+static enum container_result zip_other(struct zip *z)
+{
+    (void)zip_bad(z,
+                  "it has no directory at its end, so it was cut short, or something follows it");
+    return CONTAINER_OTHER;
+}
+
 /* The end records, and with them the start of the archive. */
 static enum container_result read_end(struct zip *z, const struct view *v, uint64_t from,
                                       uint64_t end, struct zip_end *e)
@@ -71,10 +78,10 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
     unsigned char bytes[LOCATOR_SIZE + END_SIZE];
     const unsigned char *const record = bytes + LOCATOR_SIZE;
     enum container_result result;
-    if (end < sizeof bytes) return CONTAINER_OTHER;
+    if (end < sizeof bytes) return zip_other(z);
     if (read_view(v, end - sizeof bytes, bytes, sizeof bytes))
         return zip_bad(z, "it cannot be read");
-    if (memcmp(record, "PK\5\6", 4) != 0 || take_le(record + 20, 2) != 0) return CONTAINER_OTHER;
+    if (memcmp(record, "PK\5\6", 4) != 0 || take_le(record + 20, 2) != 0) return zip_other(z);
     if (memcmp(bytes, "PK\6\7", 4) == 0) {
         result = read_zip64_end(z, v, bytes, e, end);
         if (result != CONTAINER_OK) return result;

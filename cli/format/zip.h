@@ -33,8 +33,8 @@ struct zip {
     char error[128];
 };
 
-/* The archive that ends at end, which is in the view. OK: to be freed; OTHER: none ends there; BAD:
- * see error; MEMORY. It begins at or behind `from`. */
+/* The archive that ends at end, which is in the view. OK: to be freed; OTHER: none ends there; BAD;
+ * of both, see error; MEMORY. It begins at or behind `from`. */
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end);
 
 /* The member of that name; NULL: there is none. */

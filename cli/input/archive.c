@@ -45,6 +45,14 @@ static int is_damaged_version(const uint8_t *header)
     return header[8] != LMC_FORMAT_MAJOR && lmc_header_parse(copy, sizeof copy, &info) == LMC_OK;
 }
 
+/* Some bytes of the magic were changed, but not most. */
+static int is_nearly(const uint8_t *bytes, const uint8_t *magic)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < 8; i++) n += bytes[i] == magic[i];
+    return n >= 5;
+}
+
 /* What is wrong with a file that was recognised, or was one before it was sent as text. */
 static int fail_damaged(const char *name, enum lmc_status status, const char *where)
 {
@@ -60,6 +68,8 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
                     memcmp(bytes, magic, 4) == 0
                         ? ", or one whose line ends were changed on the way: send it as binary data"
+                    : is_nearly(bytes, magic)
+                        ? ", or one whose first bytes are damaged: 'lmc salvage' recovers it then"
                         : "");
     if (!is_read || status == LMC_ERR_NOT_LMC)
         return fail(CODE_CORRUPT, name, "%s", lmc_status_text(status));

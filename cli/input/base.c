@@ -19,6 +19,7 @@
 #include "common.h"
 #include "side_file.h"
 #include "source.h"
+#include "stand_in.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -53,17 +54,6 @@ static void forget_base_files(struct base *b)
         free(b->files[i].tensors);
     }
     b->n_files = 0;
-}
-
-static int have_same_tensors(const lmc_file *a, const lmc_file *b)
-{
-    if (a->kind != b->kind || a->size != b->size || a->n_tensors != b->n_tensors) return 0;
-    for (size_t i = 0; i < a->n_tensors; i++)
-        if (a->tensors[i].offset != b->tensors[i].offset ||
-            strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
-            !is_same_kind(&a->tensors[i], &b->tensors[i]))
-            return 0;
-    return 1;
 }
 
 struct base *next_view(const struct base *b, const struct base *view)
@@ -175,41 +165,6 @@ static const lmc_file *get_archive_file(void *user, size_t number)
     return lmc_reader_get_file(((struct base *)user)->archive.reader, number);
 }
 
-/* The files of the copy may have other numbers. */
-static enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
-                                    size_t size)
-{
-    const char *path = lmc_reader_get_file(b->archive.reader, number)->path;
-    const struct base *c = b->instead;
-    if (!c || lmc_reader_find_file(c->archive.reader, path, &number) != LMC_OK) return LMC_ERR_READ;
-    return c->source.read(c->source.user, number, offset, dst, size);
-}
-
-/* Each file of one is in the other, too, and what is read of it stands at the same places. */
-static int have_same_files(const struct base *a, const struct base *b)
-{
-    const size_t n = snapshot_info(a->archive.reader).n_files;
-    if (snapshot_info(b->archive.reader).n_files != n) return 0;
-    for (size_t i = 0; i < n; i++) {
-        const lmc_file *f = lmc_reader_get_file(a->archive.reader, i);
-        size_t number;
-        if (lmc_reader_find_file(b->archive.reader, f->path, &number) != LMC_OK ||
-            !have_same_tensors(f, lmc_reader_get_file(b->archive.reader, number)))
-            return 0;
-    }
-    return 1;
-}
-
-int can_stand_in(struct base *c, const struct base *b, const struct common *o)
-{
-    struct stat st;
-    if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||
-        same_file(&st, &b->archive.st) || identify_base_as(c, 0, o) != CODE_OK || !c->is_archive ||
-        memcmp(c->identity, b->identity, LMC_IDENTITY_SIZE) != 0)
-        return 0;
-    return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
-}
-
 static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -230,6 +185,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     if (b->instead) {
         say(b->name, "is damaged: %s; its copy %.300s is read instead", lmc_status_text(status),
             b->instead->name);
+        b->instead->is_used = 1;
         return read_instead(b, number, offset, dst, size);
     }
     b->all->code = fail_archive(&b->archive, status);

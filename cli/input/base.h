@@ -100,7 +100,7 @@ struct base {
     int is_target;        /* of lmc apply, which knows what to do with a half */
     int is_damaged;       /* a snapshot: it cannot be read */
     int is_subject;       /* what the user asks about: no copy may stand in for it */
-    struct base *instead; /* of a damaged one: another copy, which is read; NULL: there is none */
+    struct base *instead; /* of a damaged one: what is read (stand_in.h); NULL: there is none */
     uint8_t identity[LMC_IDENTITY_SIZE];
     lmc_base source;    /* for the library, when ready */
     struct base *below; /* then: of a delta, its own base */
@@ -148,11 +148,8 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
  * is no other, it is returned for prepare_base() to tell that the bases form a loop. */
 struct base *find_base(struct archive *delta, const struct common *o, int *code);
 
-/* Whether c can be read for the damaged snapshot b. */
-int can_stand_in(struct base *c, const struct base *b, const struct common *o);
-
 /* Another copy of a snapshot that is damaged, among the arguments, in the places to look, or beside
- * it; ready to be read, and of the same files; NULL: there is none. */
+ * it; or the files that it was made from; ready to be read. NULL: there is none. */
 struct base *find_instead(struct base *b);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */

@@ -12,6 +12,7 @@
 #include "archive.h"
 #include "common.h"
 #include "places.h"
+#include "stand_in.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -19,7 +20,8 @@
 
 /* -- where the arguments are -- */
 
-/* Knows the identity of each argument that is an intact snapshot, without opening it for good. */
+/* Knows the identity of each argument that is an intact snapshot, without opening it for good. The
+ * others are listed: a long chain, all of which is given, looks for each link among few. */
 static void look_at_given(const struct common *o)
 {
     struct bases *all = o->bases;
@@ -33,6 +35,9 @@ static void look_at_given(const struct common *o)
         b->is_directory = stat(b->name, &st) == 0 && S_ISDIR(st.st_mode);
         b->is_place = b->is_directory && contains_snapshots(b->name);
         b->is_known = !b->is_directory && add_place(all->given, b->name, all->n_given) == 0;
+        if (b->is_known) continue;
+        all->others = (size_t *)resize(all->others, all->n_others + 1, sizeof *all->others);
+        all->others[all->n_others++] = all->n_given;
     }
 }
 
@@ -88,9 +93,8 @@ static struct base *find_given(struct archive *delta, int is_whole, struct base 
 static struct base *find_given_files(struct archive *delta, int is_archive, struct base **visited,
                                      const struct common *o, int *code)
 {
-    for (size_t i = 0; i < o->bases->n && *code == CODE_OK; i++) {
-        struct base *b = &o->bases->list[i], *view;
-        if (b->is_known) continue;
+    for (size_t i = 0; i < o->bases->n_others && *code == CODE_OK; i++) {
+        struct base *b = &o->bases->list[o->bases->others[i]], *view;
         *code = open_base(b, o);
         if (*code != CODE_OK || b->is_archive != is_archive) continue;
         view = is_archive ? NULL : find_view(b, delta, o, code);
@@ -104,16 +108,27 @@ static struct base *find_given_files(struct archive *delta, int is_archive, stru
 
 static struct base *add_found(struct bases *all, const char *path)
 {
-    struct base *b = all->found;
-    while (b && strcmp(b->name, path) != 0) b = b->next_found;
-    if (b) return b;
-    b = (struct base *)resize(NULL, 1, sizeof *b);
+    struct base *b = (struct base *)resize(NULL, 1, sizeof *b);
     memset(b, 0, sizeof *b);
     b->name = b->own_name = copy_string(path, strlen(path));
     b->all = all;
     b->next_found = all->found;
     all->found = b;
     return b;
+}
+
+/* Places are listed once, so each of their snapshots has one entry. */
+static struct base *base_at(struct bases *all, struct place_entry *e)
+{
+    if (!e->base) e->base = add_found(all, e->path);
+    return e->base;
+}
+
+static struct base *find_or_add_found(struct bases *all, const char *path)
+{
+    struct base *b = all->found;
+    while (b && strcmp(b->name, path) != 0) b = b->next_found;
+    return b ? b : add_found(all, path);
 }
 
 /* The path leads to the delta's own file. */
@@ -133,8 +148,9 @@ static char *directory_of_delta(const struct archive *delta)
 static void add_all_places(struct bases *all)
 {
     for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
-    for (size_t i = 0; i < all->n; i++)
-        if (all->list[i].is_place) add_places(all->places, all->list[i].name);
+    for (size_t i = 0; i < all->n_others; i++)
+        if (all->list[all->others[i]].is_place)
+            add_places(all->places, all->list[all->others[i]].name);
 }
 
 static void look_at_places(const struct archive *delta, const struct common *o)
@@ -152,12 +168,11 @@ static void look_at_places(const struct archive *delta, const struct common *o)
  * a raw file, and what restores it is a delta itself; but not this one, which has the identity of
  * its base when nothing has changed. A damaged one was reported, and others are tried. */
 static struct base *find_in_places(struct archive *delta, int is_longer, const struct common *o,
-                                   int *code)
+                                   int *damaged)
 {
     size_t n;
-    const struct place_entry *e;
+    struct place_entry *e;
     struct base *visited = NULL;
-    int damaged = CODE_OK;
     look_at_places(delta, o);
     e = find_places(o->bases->places, delta->wanted, &n);
     for (size_t i = 0; i < n; i++) {
@@ -165,44 +180,74 @@ static struct base *find_in_places(struct archive *delta, int is_longer, const s
         int result;
         if ((e[i].chain_depth >= delta->chain_depth) != is_longer) continue;
         if (is_longer && is_delta(e[i].path, delta)) continue;
-        b = add_found(o->bases, e[i].path);
+        b = base_at(o->bases, &e[i]);
+        if (b->is_damaged) continue; /* which was said */
         if (is_wanted(b, delta, &visited, o, &result)) return b;
-        damaged = worse(damaged, result);
+        b->is_damaged = result != CODE_OK;
+        *damaged = worse(*damaged, result);
     }
-    *code = damaged;
     return NULL;
+}
+
+/* What a snapshot was made from, by its name, if that still lies beside it. */
+static struct base *find_source_of(struct base *b, const struct common *o)
+{
+    struct base *c = NULL;
+    struct stat st;
+    char *path;
+    if (!has_suffix(b->name)) return NULL;
+    path = copy_string(b->name, strlen(b->name) - strlen(SUFFIX));
+    if (stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+        c = find_or_add_found(b->all, path);
+    free(path);
+    return c && can_stand_in(c, b, o) ? c : NULL;
+}
+
+/* Of the snapshots with b's identity, those that a delta may be read with in its place; to be
+ * freed. They are collected first: who prepares one may add places, and the list moves. */
+static struct base **list_copies(const struct base *b, size_t *n_copies)
+{
+    struct bases *all = b->all;
+    struct base **copies = NULL;
+    *n_copies = 0;
+    for (unsigned k = 0; k < 2; k++) {
+        size_t n;
+        struct place_entry *e = find_places(k ? all->places : all->given, b->identity, &n);
+        copies = (struct base **)resize((void *)copies, *n_copies + n + 1, sizeof *copies);
+        for (size_t i = 0; i < n; i++)
+            if (e[i].chain_depth <= b->archive.chain_depth)
+                copies[(*n_copies)++] = k ? base_at(all, &e[i]) : &all->list[e[i].number];
+    }
+    return copies;
 }
 
 struct base *find_instead(struct base *b)
 {
     const struct common *o = b->archive.o;
     struct bases *all = b->all;
-    struct places *lists[2];
     const int code = all->code;
-    struct base *found = NULL;
+    struct base **copies, *found = NULL;
+    size_t n;
     look_at_given(o);
     look_beside(all, b);
     add_all_places(all);
-    lists[0] = all->given;
-    lists[1] = all->places;
-    for (size_t k = 0; k < 2 && !found; k++) {
-        size_t n;
-        const struct place_entry *e = find_places(lists[k], b->identity, &n);
-        for (size_t i = 0; i < n && !found; i++) {
-            struct base *c = k ? add_found(all, e[i].path) : &all->list[e[i].number];
-            if (e[i].chain_depth <= b->archive.chain_depth && can_stand_in(c, b, o)) found = c;
-        }
-    }
+    copies = list_copies(b, &n);
+    for (size_t i = 0; i < n && !found; i++)
+        if (can_stand_in(copies[i], b, o)) found = copies[i];
+    free((void *)copies);
+    for (size_t i = 0; i < all->n && !found; i++) /* files */
+        if (!all->list[i].is_known && !all->list[i].is_place && can_stand_in(&all->list[i], b, o))
+            found = &all->list[i];
+    if (!found && !all->is_closed) found = find_source_of(b, o);
     all->code = code; /* of a copy that is no use, too, all was said */
     return found;
 }
 
 /* What the delta says that its base was called, if that is a file or directory beside it, and no
- * snapshot: those are known. */
-static struct base *find_by_name(struct archive *delta, const struct common *o, int *code)
+ * snapshot: those are known. NULL: it is not; to be freed. */
+static char *find_name_beside(struct archive *delta)
 {
     char *beside = directory_of_delta(delta), *name = NULL, *path = NULL;
-    struct base *b = NULL, *visited = NULL, *view = NULL;
     struct stat st;
     if (beside && (delta->reader || try_archive_index(delta, NULL) == LMC_OK))
         name = copy_metadata(delta, BASE_KEY);
@@ -210,9 +255,22 @@ static struct base *find_by_name(struct archive *delta, const struct common *o, 
         path = join_path(is_dot(beside) ? name : beside, is_dot(beside) ? "" : name);
     if (path && has_suffix(path) && stat(path, &st) != 0) /* or what was compressed to that */
         path[strlen(path) - strlen(SUFFIX)] = 0;
-    if (path && stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-        !same_file(&st, &delta->st) && !has_suffix(path)) {
-        b = add_found(o->bases, path);
+    if (path && (stat(path, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) ||
+                 same_file(&st, &delta->st) || has_suffix(path))) {
+        free(path);
+        path = NULL;
+    }
+    free(name);
+    free(beside);
+    return path;
+}
+
+static struct base *find_by_name(struct archive *delta, const struct common *o, int *code)
+{
+    char *path = find_name_beside(delta);
+    struct base *b = NULL, *visited = NULL, *view = NULL;
+    if (path) {
+        b = find_or_add_found(o->bases, path);
         if (b->state < BASE_IDENTIFIED && o->verbosity > 1)
             say(path, "is read to see whether it is the base of %.300s", delta->name);
         *code = open_base(b, o);
@@ -220,16 +278,14 @@ static struct base *find_by_name(struct archive *delta, const struct common *o, 
         if (*code == CODE_OK && !view) view = is_wanted(b, delta, &visited, o, code) ? b : NULL;
     }
     free(path);
-    free(name);
-    free(beside);
     return view;
 }
 
 /* Directories among the arguments where snapshots lie, or --search. */
 static int has_places_given(const struct common *o)
 {
-    for (size_t i = 0; i < o->bases->n; i++)
-        if (o->bases->list[i].is_place) return 1;
+    for (size_t i = 0; i < o->bases->n_others; i++)
+        if (o->bases->list[o->bases->others[i]].is_place) return 1;
     return o->bases->n_search != 0;
 }
 
@@ -239,14 +295,14 @@ static struct base *look_for_base(struct archive *delta, const struct common *o,
     int damaged = CODE_OK;
     look_at_given(o);
     b = find_given(delta, 1, &visited, o, &damaged);
-    if (!b && *code == CODE_OK && has_places_given(o)) b = find_in_places(delta, 0, o, code);
+    if (!b && has_places_given(o)) b = find_in_places(delta, 0, o, &damaged);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 0, &visited, o, code);
     if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, &damaged);
     if (!b && *code == CODE_OK) b = find_given_files(delta, 1, &visited, o, code);
-    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, 0, o, code);
+    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, 0, o, &damaged);
     if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_by_name(delta, o, code);
     if (!b && *code == CODE_OK && !visited && (!o->bases->is_closed || has_places_given(o)))
-        b = find_in_places(delta, 1, o, code);
+        b = find_in_places(delta, 1, o, &damaged);
     if (!b && *code == CODE_OK) *code = damaged;
     return b || *code != CODE_OK ? b : visited;
 }
@@ -259,8 +315,9 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
     if (b) b->is_used = 1;
     if (b && *code == CODE_OK && o->verbosity >= 2 && !o->bases->is_quiet)
         say(delta->name, "its base is %.300s", b->name);
-    for (size_t i = 0; b && i < o->bases->n; i++) /* of a view, the argument */
-        if (o->bases->list[i].name == b->name) o->bases->list[i].is_used = 1;
+    for (size_t i = 0; b && !b->is_archive && i < o->bases->n_others; i++) /* whose view it is */
+        if (o->bases->list[o->bases->others[i]].name == b->name)
+            o->bases->list[o->bases->others[i]].is_used = 1;
     return *code == CODE_OK ? b : NULL;
 }
 
@@ -283,11 +340,34 @@ static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
     return longer;
 }
 
+/* The end of a chain that is no snapshot: what it was called may lie there as it is. last: the
+ * delta that needs it. */
+static void print_missing(const char *last, const uint8_t *wanted, const struct common *o)
+{
+    struct archive a;
+    char text[2 * SHORT_IDENTITY + 1], *path = NULL;
+    format_hex(text, wanted, SHORT_IDENTITY);
+    memset(&a, 0, sizeof a);
+    a.fd = -1;
+    if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
+    close_archive(&a);
+    for (size_t i = 0; i < o->bases->n && !path; i++)
+        if (!o->bases->list[i].is_known && !o->bases->list[i].is_place)
+            path = copy_string(o->bases->list[i].name, strlen(o->bases->list[i].name));
+    printf("%s", text);
+    if (path) {
+        printf(", perhaps ");
+        print_name(path);
+        printf(" ('lmc -t' reads it and tells)");
+    } else printf(" is not beside it");
+    free(path);
+}
+
 void print_chain(struct archive *delta, const struct common *o)
 {
     enum { MOST = 8 };
     uint8_t wanted[LMC_IDENTITY_SIZE];
-    char text[2 * SHORT_IDENTITY + 1];
+    char *last = copy_string(delta->name, strlen(delta->name));
     uint32_t depth = delta->chain_depth;
     size_t n = 0;
     memcpy(wanted, delta->wanted, sizeof wanted);
@@ -304,14 +384,17 @@ void print_chain(struct archive *delta, const struct common *o)
         if (!e || n > o->bases->given->n + o->bases->places->n) break; /* or they go round */
         depth = e->chain_depth;
         memcpy(wanted, e->wanted, sizeof wanted);
+        free(last);
+        last = copy_string(e->path, strlen(e->path));
         directory = directory_of(e->path); /* where the next one may be: e is not valid then */
         add_places(o->bases->places, directory);
         free(directory);
     }
-    format_hex(text, wanted, SHORT_IDENTITY);
     if (n > MOST) printf(" <- ... %llu in all", (unsigned long long)(n - (depth != 0)));
-    if (depth) printf("%s%s is not beside it", n > 1 ? " <- " : "", text);
+    if (depth && n > 1) printf(" <- ");
+    if (depth) print_missing(last, wanted, o);
     putchar('\n');
+    free(last);
 }
 
 /* "a.lmc (0123456789abcdef), ...": at most n of those that are others than what is wanted. What is
@@ -413,4 +496,5 @@ void free_search(struct bases *bases)
     free(bases->given);
     free(bases->places);
     free((void *)bases->search);
+    free(bases->others);
 }

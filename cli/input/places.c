@@ -153,7 +153,7 @@ static int compare_known_places(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-const struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n)
+struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n)
 {
     size_t low = 0, high = p->n;
     if (!p->is_sorted && p->n) qsort(p->list, p->n, sizeof *p->list, compare_known_places);

@@ -15,11 +15,14 @@
 
 #include "../../lmc.h"
 
+struct base;
+
 struct place_entry {
     char *path;
     uint8_t identity[LMC_IDENTITY_SIZE], wanted[LMC_IDENTITY_SIZE];
     uint32_t chain_depth;
-    size_t number; /* in the order in which they were added */
+    size_t number;     /* in the order in which they were added */
+    struct base *base; /* the user's; NULL before */
 };
 
 /* By identity, then by the depth of the chain, then in the order in which they were added. */
@@ -49,8 +52,8 @@ const struct place_entry *find_place_numbered(const struct places *p, size_t num
 int contains_snapshots(const char *directory);
 int contains_only_snapshots(const char *directory);
 
-/* The first entry with that identity, and how many there are. */
-const struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n);
+/* The first entry with that identity, and how many there are; until places are added. */
+struct place_entry *find_places(struct places *p, const uint8_t *identity, size_t *n);
 
 void free_places(struct places *p);
 

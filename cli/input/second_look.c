@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include "second_look.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "archive.h"
 #include "common.h"
 #include "source.h"
+#include "../sys/io.h"
 #include "../sys/memory.h"
+#include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/temporary.h"
 
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
                       const struct common *o)
@@ -83,6 +88,66 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     following.parallel = &l->o->parallel;
     following.base = l->base;
     return lmc_snapshot_restore(&stream, identity, &following);
+}
+
+/* Bit 2 of Incompatible (spec 4.2). What is no snapshot may never end. */
+static int may_repeat(const struct source *s)
+{
+    lmc_snapshot_info info;
+    return (s->header[16] >> 2 & 1) &&
+           lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK;
+}
+
+static int fail_scratch(int error)
+{
+    return fail_errno("(scratch file)", error,
+                      "cannot keep in it what comes from the pipe; TMPDIR names the directory "
+                      "where it is");
+}
+
+static int copy_to_scratch(struct source *s, int fd)
+{
+    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    struct outlet out;
+    size_t size = 1;
+    int error = 0;
+    memset(&out, 0, sizeof out);
+    out.fd = fd;
+    while (!error && size) {
+        s->error = read_stream(s, buffer, BUFFER_SIZE, &size) == LMC_OK ? 0 : s->error;
+        if (s->error) break;
+        error = outlet_write(&out, buffer, size);
+    }
+    if (!error) error = outlet_finish(&out);
+    free(buffer);
+    if (s->error) return fail_errno(s->name, s->error, "cannot read it");
+    return error ? fail_scratch(error) : CODE_OK;
+}
+
+int keep_source(struct second_look *l)
+{
+    struct source *s = l->source;
+    int fd, code;
+    if (S_ISREG(s->st.st_mode) || !may_repeat(s)) return CODE_OK;
+    code = open_scratch(P_tmpdir "/lmc", &fd);
+    if (code != CODE_OK) return code;
+    code = copy_to_scratch(s, fd);
+    if (code == CODE_OK && (fstat(fd, &s->st) != 0 || lseek(fd, 0, SEEK_SET) != 0))
+        code = fail_scratch(errno);
+    if (s->fd > STDIN_FILENO) close(s->fd);
+    free(s->head);
+    progress_add(0 - s->taken); /* all of it is read once more */
+    s->fd = fd;                 /* the source's, from now on */
+    s->head = NULL;
+    s->head_size = s->head_taken = 0;
+    s->head_ended = 0;
+    s->start = s->taken = 0;
+    s->size = (uint64_t)s->st.st_size;
+    if (code == CODE_OK && l->o->verbosity >= 2)
+        say(s->name,
+            "repeats what it has stored before, which a pipe cannot tell again: it is kept "
+            "in a scratch file");
+    return code;
 }
 
 static int fail_second_look(const char *name)

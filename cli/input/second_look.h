@@ -1,9 +1,9 @@
 /* second_look.h - what a snapshot repeats, where there is no restored file to read it from
  * SPDX-License-Identifier: MIT
  *
- * Twins are tensors that the snapshot stores once. Who restores to a pipe, or only checks, reads
- * the first one again through the index of the snapshot, which must then be a regular file. Opened
- * when it is first needed.
+ * Twins are tensors and files that the snapshot stores once. Who restores to a pipe, or only
+ * checks, reads the first one again through the index of the snapshot, which must then be a regular
+ * file: one that comes from a pipe is kept in a scratch file. Opened when it is first needed.
  */
 #ifndef LMC_CLI_SECOND_LOOK_H
 #define LMC_CLI_SECOND_LOOK_H
@@ -32,6 +32,10 @@ struct second_look {
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
                       const struct common *o);
+
+/* If the source is a pipe and, by its header, may repeat something, it becomes a scratch file.
+ * Errors are reported. */
+int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: of the caller are the callbacks and `user`; the
  * rest is filled in. A read_back of theirs may call read_second_look(). identity: NULL or where

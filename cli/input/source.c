@@ -144,7 +144,7 @@ static void look_through_view(struct source *s, const struct common *o)
     result = container_parse_view(c, &v, name,
                                   s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
-    if (result == CONTAINER_BAD && o->verbosity >= 2)
+    if ((result == CONTAINER_BAD || result == CONTAINER_OTHER) && c->error[0] && o->verbosity >= 2)
         say(s->name, "is not read as a file of PyTorch: %s; stored as plain bytes", c->error);
     if (result == CONTAINER_OK && c->note[0] && o->verbosity >= 2) say(s->name, "%s", c->note);
     if (result != CONTAINER_OK) container_free(c);

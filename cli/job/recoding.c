@@ -48,6 +48,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     enum lmc_status status;
     uint32_t crc = 0;
     file.tensors = member->tensors;
+    file.twin = member->whole.twin;
     status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,8 +45,8 @@ static int fail_link(const struct link *l, const char *name, int error)
      * forms of Unicode), or with names that it does not take, a place may be taken all the same. */
     if (error == ELOOP || error == ENOTDIR || error == EEXIST || error == ENOENT || error == EISDIR)
         return fail(CODE_CORRUPT, name,
-                    "has a link '%.300s' where there is a file, or below another link; nothing was "
-                    "restored",
+                    "has a link '%.300s' where there is a file, or below another link, so it is "
+                    "damaged or forged",
                     l->path);
     return fail_errno(l->path, error, "cannot make the link");
 }
@@ -67,8 +68,32 @@ static int compare_files(int a, int b, int *is_same)
     return error;
 }
 
-/* One file by two names instead of two equal files. */
-static int make_hard_link(int root, const struct link *l, const char *name)
+/* What a file system says that has no hard links, or no more of one file: two files will do. */
+static int is_no_hard_link(int error)
+{
+    return error == EACCES || error == EPERM || error == EMLINK || error == EOPNOTSUPP ||
+           error == ENOTSUP || error == ENOSYS || error == EXDEV;
+}
+
+/* The name `to` becomes one of the file `from`, or stays what it was. 0 or errno. */
+static int replace_by_link(int from_at, const char *from, int to_at, const char *to)
+{
+    char name[] = ".lmc-000000"; /* as is_temporary_name() knows it */
+    int error = EEXIST;
+    lock_temporary();
+    for (unsigned i = 0; i < 1000000 && error == EEXIST; i++) {
+        snprintf(name, sizeof name, ".lmc-%06u", i);
+        error = linkat(from_at, from, to_at, name, 0) == 0 ? 0 : errno;
+    }
+    if (!error && renameat(to_at, name, to_at, to) != 0) {
+        error = errno;
+        (void)unlinkat(to_at, name, 0);
+    }
+    unlock_temporary();
+    return error;
+}
+
+int make_hard_link(int root, const struct link *l, const char *name)
 {
     char *from = copy_string(l->target, strlen(l->target)),
          *to = copy_string(l->path, strlen(l->path));
@@ -80,17 +105,12 @@ static int make_hard_link(int root, const struct link *l, const char *name)
     int b = to_at < 0 ? -1 : openat(to_at, to_name, flags);
     int error = a < 0 || b < 0 ? errno : 0, is_same = 0, code = CODE_OK;
     if (!error) error = compare_files(a, b, &is_same);
-    if (!error && is_same) {
-        lock_temporary();
-        if (unlinkat(to_at, to_name, 0) != 0 || linkat(from_at, from_name, to_at, to_name, 0) != 0)
-            error = errno;
-        unlock_temporary();
-    }
-    if (error && error != EACCES) code = fail_link(l, name, error); /* else two files will do */
+    if (!error && is_same) error = replace_by_link(from_at, from_name, to_at, to_name);
+    if (error && !is_no_hard_link(error)) code = fail_link(l, name, error);
     else if (!error && !is_same)
         code = fail(CODE_CORRUPT, name,
                     "says that '%.300s' and '%.300s' are one file, but they "
-                    "differ; nothing was restored",
+                    "differ, so it is damaged or forged",
                     l->path, l->target);
     if (a >= 0) close(a);
     if (b >= 0) close(b);

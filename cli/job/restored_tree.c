@@ -28,6 +28,13 @@ void init_tree(struct restored_tree *t, const char *target, const struct common 
     t->outlet.fd = t->made.fd = -1;
 }
 
+/* "." and "..", also behind others: who works in a directory does not see it replaced. */
+static int is_within(const char *path)
+{
+    const char *last = base_name(path);
+    return is_dot(last) || *last == 0;
+}
+
 static int check_target(const struct restored_tree *t, const char *input, int force)
 {
     struct stat st;
@@ -36,6 +43,11 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, t->target,
                     "exists already and is no directory; name another one with -o");
+    if (is_within(t->target))
+        return fail(CODE_ERROR, t->target,
+                    "exists already, and cannot be replaced by this name; name another directory "
+                    "with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
+                    t->target, is_dash(input) ? "FILE" : input);
     if (!force)
         return fail(CODE_ERROR, t->target,
                     "exists already; use -f to replace it, or name another directory with -o");

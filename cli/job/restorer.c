@@ -307,6 +307,13 @@ void init_restore(struct restore *r, const char *input, const char *target, cons
     init_tree(&r->tree, target, o);
 }
 
+/* Standard output, or a device or pipe that -o names: what was written cannot be read again. */
+static int is_passed_on(const char *target)
+{
+    struct stat st;
+    return !target || (stat(target, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+}
+
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
     lmc_restore_options options;
@@ -319,6 +326,8 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     options.read_back = restore_read_back;
     options.metadata = restore_metadata;
     init_second_look(&r->again, s, base, r->o);
+    if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
+    if (r->code != CODE_OK) return r->code;
     read_links_ahead(r, s, base);
     status = restore_source(&r->again, &options, NULL);
     if (r->code != CODE_OK) return r->code;

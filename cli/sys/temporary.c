@@ -75,9 +75,14 @@ void watch_signals(void)
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+static char *temporary_name_in(const char *directory)
+{
+    return join_path(directory, ".lmc-XXXXXX");
+}
+
 char *temporary_name_beside(const char *path)
 {
-    char *directory = directory_of(path), *name = join_path(directory, ".lmc-XXXXXX");
+    char *directory = directory_of(path), *name = temporary_name_in(directory);
     free(directory);
     return name;
 }
@@ -118,7 +123,7 @@ int open_scratch(const char *beside, int *fd)
     const char *scratch = getenv("TMPDIR");
     char *directory =
              scratch && *scratch ? copy_string(scratch, strlen(scratch)) : directory_of(beside),
-         *path = join_path(directory, ".lmc-XXXXXX");
+         *path = temporary_name_in(directory);
     int code = CODE_OK;
     *fd = -1;
 #ifdef O_TMPFILE

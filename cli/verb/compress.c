@@ -92,6 +92,7 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     file.n_tensors = member->n_tensors;
     file.base_parts = member->parts;
     file.n_base_parts = member->n_parts;
+    file.twin = member->whole.twin;
     status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
@@ -280,7 +281,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     progress_clear();
     if (code == CODE_OK) say_written(w, s->name, o);
     if (code == CODE_OK && !(w->is_useless && can_read_twice))
-        say_if_nothing_quantised(&m, s->name);
+        say_of_quantised(&m, s->name, &o->common);
     free_members(&m);
     return code;
 }
@@ -413,7 +414,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     else if (code == CODE_OK) code = commit_output(&out, &attributes);
     progress_clear();
     if (code == CODE_OK) say_written(w, root, o);
-    if (code == CODE_OK && !w->is_useless) say_if_nothing_quantised(m, root);
+    if (code == CODE_OK && !w->is_useless) say_of_quantised(m, root, &o->common);
     return code;
 }
 

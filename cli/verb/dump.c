@@ -7,7 +7,6 @@
 #include "dump.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,166 +21,14 @@
 #include "../sys/report.h"
 #include "dump_field.h"
 #include "dump_payload.h"
+#include "dump_take.h"
 
 #define SMALL_PAYLOAD 1024u /* of which the structure is printed without being asked for */
 #define LARGEST_BLOCK ((size_t)8 << 20)
 #define CHUNK ((size_t)64 << 10)
 #define TRAILER_SIZE 40u
-#define NO_LIMIT UINT64_MAX
-
-enum outcome { DUMP_GOOD, DUMP_NEWER, DUMP_DAMAGED };
-
-struct dump {
-    FILE *in;
-    const char *name;
-    uint64_t at;   /* bytes taken so far */
-    uint64_t left; /* of the body that is being read */
-    uint32_t crc;  /* of what was taken since it was set to 0 */
-    int is_quiet;  /* fields are read, but not printed */
-    int stops;     /* what comes cannot be told; all functions do nothing any more */
-    unsigned char *buffer;
-    size_t room;
-    int is_verbose;
-    enum outcome outcome;
-    uint64_t fault_at; /* the first one */
-    char fault[200];
-    /* What the index has of each file: two bits of flags, and the tensors. */
-    uint32_t *files;
-    size_t n_files, files_room;
-    uint64_t n_blocks; /* of the last RUN body */
-    uint64_t incompatible;
-    int reached_index;
-};
 
 #define FILE_IS_UNKNOWN 1u
-
-/* -- what is wrong -- */
-
-static void note_fault(struct dump *d, enum outcome outcome, uint64_t at, const char *text)
-{
-    print_fault(at, text);
-    if (d->outcome != DUMP_GOOD) return; /* the first may be why others follow */
-    d->outcome = outcome;
-    d->fault_at = at;
-    snprintf(d->fault, sizeof d->fault, "%s", text);
-}
-
-#if defined(__GNUC__)
-__attribute__((format(printf, 4, 5)))
-#endif
-static void
-fault(struct dump *d, enum outcome outcome, uint64_t at, const char *format, ...)
-{
-    char text[200];
-    va_list list;
-    if (d->is_quiet) return; /* a copy in the index: it was said where the original stands */
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    note_fault(d, outcome, at, text);
-}
-
-/* -- taking bytes -- */
-
-/* Reads up to size bytes, fewer only at the end of the input. */
-static size_t read_bytes(struct dump *d, unsigned char *to, size_t size)
-{
-    const size_t got = fread(to, 1, size, d->in);
-    d->crc = lmc_crc32c(d->crc, to, got);
-    d->at += got;
-    if (d->left != NO_LIMIT) d->left -= got;
-    return got;
-}
-
-static int peek_byte(struct dump *d)
-{
-    const int byte = d->stops ? EOF : getc(d->in);
-    if (byte != EOF) ungetc(byte, d->in);
-    return byte;
-}
-
-/* Takes bytes that are not looked at. */
-static void skip_bytes(struct dump *d, const char *name, uint64_t size)
-{
-    unsigned char chunk[4096];
-    const uint64_t start = d->at;
-    uint64_t skipped = 0;
-    while (skipped < size && !d->stops) {
-        const size_t n = size - skipped < sizeof chunk ? (size_t)(size - skipped) : sizeof chunk;
-        const size_t got = read_bytes(d, chunk, n);
-        skipped += got;
-        if (got < n) d->stops = 1;
-    }
-    if (!d->is_quiet && skipped) print_counted(start, name, skipped);
-    if (skipped < size && d->stops)
-        note_fault(d, DUMP_DAMAGED, d->at, "the file ends here, within this field");
-}
-
-/* The next size bytes, without printing them; NULL: they are not there, which is said. */
-static const unsigned char *get_bytes(struct dump *d, const char *name, size_t size)
-{
-    size_t got;
-    const uint64_t start = d->at;
-    int is_body;
-    if (d->stops) return NULL;
-    if (d->room < size) d->buffer = (unsigned char *)resize(d->buffer, d->room = size, 1);
-    is_body = d->left < size;
-    got = read_bytes(d, d->buffer, is_body ? (size_t)d->left : size);
-    if (got == size) return d->buffer;
-    if (!d->is_quiet && got) print_field(start, name, d->buffer, got, FIELD_BYTES);
-    if (d->left == 0 && is_body) fault(d, DUMP_DAMAGED, start, "the body ends within %s", name);
-    else {
-        d->stops = 1;
-        note_fault(d, DUMP_DAMAGED, d->at, "the file ends here");
-    }
-    return NULL;
-}
-
-/* A field of that many bytes; NULL: it is not there. */
-static const unsigned char *take(struct dump *d, const char *name, size_t size,
-                                 enum field_kind kind)
-{
-    const uint64_t start = d->at;
-    const unsigned char *bytes = get_bytes(d, name, size);
-    if (bytes && !d->is_quiet && size) print_field(start, name, bytes, size, kind);
-    return bytes;
-}
-
-static int take_number(struct dump *d, const char *name, size_t size, uint64_t *value)
-{
-    const unsigned char *bytes = take(d, name, size, FIELD_NUMBER);
-    *value = bytes ? field_number(bytes, size) : 0;
-    return bytes != NULL;
-}
-
-static int take_varint(struct dump *d, const char *name, uint64_t *value)
-{
-    unsigned char bytes[10];
-    const uint64_t start = d->at;
-    size_t n = 0;
-    *value = 0;
-    do {
-        const unsigned char *byte = get_bytes(d, name, 1);
-        if (!byte) return 0;
-        bytes[n] = *byte;
-        *value |= (uint64_t)(bytes[n] & 127) << 7 * n;
-    } while (bytes[n++] & 128 && n < sizeof bytes);
-    if (!d->is_quiet) print_field(start, name, bytes, n, FIELD_VARINT);
-    if ((n == sizeof bytes && bytes[9] > 1) || (n > 1 && bytes[n - 1] == 0)) {
-        fault(d, DUMP_DAMAGED, start, "%s is no varint in the shortest form below 2^64", name);
-        return 0;
-    }
-    return 1;
-}
-
-/* Characters, or other bytes if they are too many to be printed. */
-static int take_text(struct dump *d, const char *name, uint64_t size)
-{
-    if (size <= FIELD_MAX_BYTES) return take(d, name, (size_t)size, FIELD_TEXT) != NULL;
-    if (size > d->left) return take(d, name, FIELD_MAX_BYTES, FIELD_BYTES) && 0;
-    skip_bytes(d, name, size);
-    return !d->stops;
-}
 
 /* -- FILE -- */
 
@@ -198,6 +45,9 @@ static int take_shape(struct dump *d)
     return rank <= LMC_MAX_RANK;
 }
 
+/* The numbers of files end here, whatever the library adds to its own (R5.1-23). */
+#define LAST_DTYPE 22u
+
 static int take_dtype(struct dump *d, uint64_t *number)
 {
     const uint64_t start = d->at;
@@ -207,13 +57,13 @@ static int take_dtype(struct dump *d, uint64_t *number)
     if (!bytes) return 0;
     *number = *bytes;
     if (!d->is_quiet) {
-        if (*number >= 1 && *number <= LMC_U64)
+        if (*number >= 1 && *number <= LAST_DTYPE)
             snprintf(name, sizeof name, "Dtype %u (%s)", (unsigned)*number,
                      lmc_dtype_name((enum lmc_dtype) * number));
         else snprintf(name, sizeof name, "Dtype %u", (unsigned)*number);
         print_field(start, name, bytes, 1, FIELD_BYTES);
     }
-    if (*number > 22) {
+    if (*number > LAST_DTYPE) {
         fault(d, DUMP_NEWER, start, "Dtype %u is unknown: of a newer version", (unsigned)*number);
         return 0;
     }

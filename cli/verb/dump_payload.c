@@ -378,7 +378,7 @@ static int take_classes(struct payload *p, unsigned grouping, unsigned width, si
     const unsigned sparse = grouping >> 3 & 1, natural = grouping >> 4 & 7;
     unsigned char *bits;
     int good;
-    if (n_classes > 1 && !take(p, n_classes - 1, FIELD_NUMBER, "Thresholds")) return 0;
+    if (n_classes > 1 && !take(p, n_classes - 1, FIELD_BYTES, "Thresholds")) return 0;
     if (!sparse)
         for (unsigned plane = 0; plane < natural; plane++)
             if (!take(p, n, FIELD_BYTES, "natural plane %u", plane)) return 0;

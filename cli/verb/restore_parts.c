@@ -13,6 +13,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/links.h"
+#include "../job/restored_links.h"
 #include "../job/restorer.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -235,6 +236,45 @@ static int extract_link(struct extraction *x, const struct link *l)
     return code;
 }
 
+static int compare_targets(const void *a, const void *b)
+{
+    const struct link *x = *(const struct link *const *)a, *y = *(const struct link *const *)b;
+    const int order = strcmp(x->target, y->target);
+    return order ? order : strcmp(x->path, y->path);
+}
+
+static int is_restored(const struct extraction *x, const char *path)
+{
+    size_t number;
+    return lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK && x->is_done[number];
+}
+
+/* Names of one file become so again, as far as they were restored: each is linked to the first. */
+static int link_files(struct extraction *x)
+{
+    const struct links *const l = &x->links;
+    const struct link **list =
+        (const struct link **)resize(NULL, l->n + 1, sizeof(const struct link *));
+    const char *first = NULL;
+    size_t n = 0;
+    const int root = open(x->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int code = CODE_OK;
+    for (size_t i = 0; i < l->n; i++)
+        if (l->list[i].type == LINK_HARD && is_restored(x, l->list[i].path))
+            list[n++] = &l->list[i];
+    if (n) qsort((void *)list, n, sizeof *list, compare_targets);
+    for (size_t i = 0; i < n && root >= 0 && code == CODE_OK; i++) {
+        struct link to_first = *list[i];
+        if (i == 0 || strcmp(list[i - 1]->target, list[i]->target) != 0)
+            first = is_restored(x, list[i]->target) ? list[i]->target : list[i]->path;
+        to_first.target = (char *)first; /* which is only read */
+        if (first != list[i]->path) code = make_hard_link(root, &to_first, x->archive.name);
+    }
+    if (root >= 0) close(root);
+    free((void *)list);
+    return code;
+}
+
 /* Links are restored, and what they lead to with them: without that they would lead nowhere. */
 static void say_links(const struct extraction *x)
 {
@@ -266,6 +306,7 @@ static int extract_matches(struct extraction *x)
         if (matches_any(w, lmc_reader_get_file(reader, i)->path))
             code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
     for (size_t i = 0; i < w->n_led && code == CODE_OK; i++) code = extract_led(x, &w->list[i]);
+    if (code == CODE_OK && makes_links) code = link_files(x);
     for (size_t i = 0; i < x->links.n && code == CODE_OK; i++) /* last: nothing goes through them */
         if (w->is_taken[i] && makes_links) code = extract_link(x, &x->links.list[i]);
     for (size_t i = 0; i < w->n && code == CODE_OK; i++)

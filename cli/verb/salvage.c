@@ -81,7 +81,7 @@ static int skip_bytes(struct outlet *out, uint64_t size)
     return 0;
 }
 
-static void add_loss(struct salvage *s, const lmc_range *range)
+static void add_loss(struct salvage *s, const lmc_salvage_range *range)
 {
     struct loss *last = s->n_losses ? &s->losses[s->n_losses - 1] : NULL;
     if (last && last->end == range->offset && last->status == range->status) {
@@ -112,7 +112,7 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
     return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
 }
 
-static int next_range(struct salvage *s, lmc_range *range, int *is_end)
+static int next_range(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     enum lmc_status status = lmc_salvage_next(s->salvage, range);
     *is_end = status == LMC_OK && range->is_end;
@@ -122,7 +122,7 @@ static int next_range(struct salvage *s, lmc_range *range, int *is_end)
 }
 
 /* File number n; *range: its first range, then that of the next file. */
-static int salvage_part(struct salvage *s, size_t n, lmc_range *range, int *is_end)
+static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, int *is_end)
 {
     const lmc_file *file = lmc_reader_get_file(s->archive.reader, n);
     int is_described = lmc_salvage_is_described(s->salvage, n), is_whole, code;
@@ -157,7 +157,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_range *range, int *is_e
 }
 
 /* Blocks without a place. */
-static int salvage_rest(struct salvage *s, lmc_range *range, int *is_end)
+static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
     while (code == CODE_OK && !*is_end) {
@@ -259,7 +259,7 @@ static void salvage_links(struct salvage *s)
 
 static int run_salvage(struct salvage *s)
 {
-    lmc_range range;
+    lmc_salvage_range range;
     int is_end = 0, code = CODE_OK;
     if (!s->json && s->o->verbosity > 0) {
         print_name(s->archive.name);

@@ -59,11 +59,14 @@ int test_file(const char *path, const struct common *o)
     int has_hashes = 0;
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
+    memset(&tally, 0, sizeof tally);
+    if (code == CODE_OK) {
+        init_second_look(&tally.again, &s, base, o);
+        code = keep_source(&tally.again);
+    }
     if (code == CODE_OK) {
         enum lmc_status status;
         memset(&options, 0, sizeof options);
-        memset(&tally, 0, sizeof tally);
-        init_second_look(&tally.again, &s, base, o);
         options.read_back = test_read_back;
         options.user = &tally;
         options.end_file = count_file;

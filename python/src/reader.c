@@ -88,7 +88,8 @@ void mark_base(module_state *state, PyObject *object)
 
 /* -- opening and closing -- */
 
-static int open_reader(reader_object *r, module_state *state, const lmc_limits *limits)
+static int open_reader(reader_object *r, module_state *state, uint64_t max_index_size,
+                       uint64_t max_total_size)
 {
     lmc_reader_options options = LMC_DEFAULTS;
     enum lmc_status status;
@@ -101,7 +102,8 @@ static int open_reader(reader_object *r, module_state *state, const lmc_limits *
         unlock_chain(state, (PyObject *)r);
         return -1;
     }
-    options.limits = *limits;
+    options.max_index_size = max_index_size;
+    options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base : NULL;
     r->callbacks.read_at = source_read_at;
@@ -122,7 +124,6 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     module_state *const state = state_of(type);
     PyObject *object, *base = Py_None, *where = Py_None;
     unsigned long long size = 0, max_index = 0, max_total = 0;
-    lmc_limits limits;
     reader_object *r;
     int n_threads = 1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KOiOKK:Reader", names, &object, &size, &base,
@@ -131,8 +132,6 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     r = (reader_object *)PyType_GenericAlloc(type, 0);
     if (!r) return NULL;
     source_init(&r->source);
-    limits.max_index_size = max_index;
-    limits.max_total_size = max_total;
     Py_INCREF(where);
     r->where = where;
     if (lock_init(&r->lock) < 0 || pool_init(&r->pool, n_threads) < 0 ||
@@ -142,7 +141,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         Py_INCREF(base);
         r->base = base;
     }
-    if (open_reader(r, state, &limits) < 0) goto fail;
+    if (open_reader(r, state, max_index, max_total) < 0) goto fail;
     return (PyObject *)r;
 fail:
     r->source.fd = -1; /* still the caller's */

@@ -150,6 +150,7 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, lmc_po
 {
     lmc_block_info found;
     if (!src || !info) return LMC_ERR_ARGUMENT;
+    memset(&found, 0, sizeof found);
     LMC__TRY(
         lmc__read_block_info(lmc__get_kernels(), (const uint8_t *)src, src_size, position, &found));
     *info = found;

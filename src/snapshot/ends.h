@@ -89,10 +89,10 @@ static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kerne
     return LMC_OK;
 }
 
-/* *total += size, if the limits allow that: 1. Never overflows. */
-static int lmc__add_total(uint64_t *total, uint64_t size, const lmc_limits *limits)
+/* *total += size, if that stays within the caller's limit (0: none): 1. Never overflows. */
+static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_size)
 {
-    const uint64_t most = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const uint64_t most = max_total_size ? max_total_size : UINT64_MAX;
     if (size > most || *total > most - size) return 0;
     *total += size;
     return 1;

@@ -5,6 +5,7 @@
 #include "snapshot/identity.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/origin.h"
 
 /* Identities of files that are not in a snapshot: so that any directory can be a base, or be

@@ -119,7 +119,8 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     if (!src && src_size) return LMC_ERR_ARGUMENT;
     memset(&reader_options, 0, sizeof reader_options);
     reader_options.parallel = options->parallel;
-    reader_options.limits = options->limits;
+    reader_options.max_index_size = options->max_index_size;
+    reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
@@ -285,7 +286,8 @@ LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *sr
     if (!src) return LMC_ERR_READ;
     memset(&restore_options, 0, sizeof restore_options);
     restore_options.parallel = o.parallel;
-    restore_options.limits = o.limits;
+    restore_options.max_index_size = o.max_index_size;
+    restore_options.max_total_size = o.max_total_size;
     restore_options.progress = o.progress ? lmc__report_part : NULL;
     restore_options.alloc_user = o.alloc_user;
     lmc__init_buffer(&name, o.alloc_user);

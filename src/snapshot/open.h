@@ -7,7 +7,7 @@
 #include "snapshot/origin.h"
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
-#include "snapshot/salvage_place.h"
+#include "snapshot/salvage_open.h"
 #include "snapshot/salvage_read.h"
 
 /* Opens and frees readers of both kinds: of intact files, and of damaged ones (lmc_salvage), which

@@ -138,9 +138,9 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
 }
 
 /* The most bytes of index that the caller wants in memory. */
-static uint64_t lmc__index_limit(const lmc_limits *limits)
+static uint64_t lmc__index_limit(const lmc_reader *r)
 {
-    return limits->max_index_size ? limits->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. */
@@ -148,7 +148,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
                                                  uint64_t size)
 {
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
-    if (size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
+    if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->index, size));
     LMC__TRY(lmc__read_at(r, at, t->index.data, (size_t)size));
     t->index.size = (size_t)size;
@@ -173,7 +173,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     size_t i;
     for (i = 0; i < n_runs; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, &r->options.limits)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -249,94 +249,6 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
     return number < stream->first_run + stream->n_runs &&
            lmc__run_at(r, number)->run.start <= position &&
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
-{
-    if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
-    info->n_files = r->tables.listing.n_files;
-    info->n_metadata = r->tables.n_metadata;
-    memcpy(info->identity, r->tables.identity, LMC_IDENTITY_SIZE);
-    memcpy(info->base_identity, r->base_identity, LMC_IDENTITY_SIZE);
-    info->chain_depth = r->chain_depth;
-    info->has_base = r->chain_depth != 0;
-    info->conformance_level = lmc__level_of(r->features);
-    info->format_minor = r->format_minor;
-    return LMC_OK;
-}
-
-LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
-{
-    return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
-}
-
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    const lmc__hash_section *const section =
-        (const lmc__hash_section *)(const void *)r->tables.hash_sections.data;
-    const size_t n = r->tables.hash_sections.size / sizeof *section;
-    uint8_t head[LMC__HASH_HEAD_SIZE];
-    size_t i;
-    for (i = 0; i < n; i++) {
-        if (section[i].size < sizeof head) continue;
-        LMC__TRY(lmc__read_at(r, section[i].at, head, sizeof head));
-        if (!lmc__is_hash_body(head, sizeof head)) continue;
-        if (section[i].size > lmc__index_limit(&r->options.limits)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)section[i].size));
-        LMC__TRY(lmc__read_at(r, section[i].at, body->data, body->size));
-        LMC__CHECK(r->coder->wave.k->crc32c(0, body->data, body->size) == section[i].crc,
-                   LMC_ERR_CHECKSUM);
-        return LMC_OK;
-    }
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
-{
-    const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
-}
-
-LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
-{
-    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
-{
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
-    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
-    return LMC_OK;
 }
 
 typedef struct lmc__run_search {
@@ -705,117 +617,4 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.tensors = &alone;
     file.size = tensor->size;
     return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
-}
-
-/* The value is in the index itself, which stays. */
-LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
-                                                const void **value, size_t *size)
-{
-    const lmc__metadata_entry *entry;
-    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
-    entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = (const char *)r->tables.keys.data + entry->key_at;
-    *value = entry->value;
-    *size = entry->size;
-    return LMC_OK;
-}
-
-typedef struct lmc__key_search {
-    const lmc__tables *tables;
-    const char *key;
-} lmc__key_search;
-
-static int lmc__is_key_before(const void *context, size_t i)
-{
-    const lmc__key_search *const s = (const lmc__key_search *)context;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
-    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
-}
-
-/* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
-{
-    lmc__key_search search;
-    const char *found_key;
-    const void *found;
-    size_t found_size;
-    if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    search.tables = &r->tables;
-    search.key = key;
-    LMC__TRY(lmc_reader_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
-    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
-    *value = found;
-    *size = found_size;
-    return LMC_OK;
-}
-
-/* The blocks' sizes, and of the first and the last of them their share: a listing wants numbers
- * that add up. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
-                                                          uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded_size)
-{
-    const lmc__listed_file *f;
-    uint64_t sum = 0;
-    size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__run *run = &lmc__run_at(r, number)->run;
-        const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-        const uint64_t n = lmc__min64(size, run->start + run->size - offset),
-                       at = offset - run->start;
-        const uint64_t first = at / run->block_size, last = (at + n - 1) / run->block_size;
-        const uint64_t last_size = lmc__min64(run->block_size, run->size - last * run->block_size);
-        const uint64_t before = at - first * run->block_size,
-                       behind = last * run->block_size + last_size - (at + n);
-        /* all of the blocks, less what lies before and behind in the first and the last of them, in
-         * proportion */
-        sum += block_at[last + 1] - block_at[first];
-        sum -= (block_at[first + 1] - block_at[first]) * before /
-               lmc__min64(run->block_size, run->size - first * run->block_size);
-        sum -= (block_at[last + 1] - block_at[last]) * behind / last_size;
-        offset += n;
-        size -= n;
-    }
-    *encoded_size = sum;
-    return LMC_OK;
-}
-
-/* The first block of the first run, and the last one of the last. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(const lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t size,
-                                                           uint64_t *encoded_offset,
-                                                           uint64_t *encoded_size)
-{
-    const lmc__listed_file *f;
-    const lmc__reader_run *first, *last;
-    const lmc__stream *stream;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
-        return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_offset = *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    stream = lmc__stream_of(r, f);
-    first = lmc__run_at(r, lmc__find_run(r, stream, offset));
-    last = lmc__run_at(r, lmc__find_run(r, stream, offset + size - 1));
-    *encoded_offset =
-        lmc__block_at(r)[first->first_block + (offset - first->run.start) / first->run.block_size];
-    *encoded_size = lmc__block_at(r)[last->first_block + 1 +
-                                     (offset + size - 1 - last->run.start) / last->run.block_size] -
-                    *encoded_offset;
-    return LMC_OK;
 }

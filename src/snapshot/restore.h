@@ -351,7 +351,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__restore_section(r, head));
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
-        if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, &o->limits))
+        if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
             return LMC_ERR_LIMIT; /* before the caller makes room for it */
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -463,7 +463,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
     LMC__TRY(lmc__check_run_features(&run, r->features));
-    if (!lmc__add_total(&r->total, run.size, &r->options->limits)) return LMC_ERR_LIMIT;
+    if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__restore_section(r, head));
@@ -619,8 +619,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
-    r->index.limit =
-        options->limits.max_index_size ? options->limits.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = options->write;

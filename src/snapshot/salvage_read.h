@@ -269,7 +269,7 @@ static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
 }
 
 /* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc_salvage *s, const lmc_range *range)
+static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
 {
     lmc__span span;
     span.offset = s->offset;
@@ -281,7 +281,7 @@ static void lmc__digest_next(lmc_salvage *s, const lmc_range *range)
 
 /* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
  * status. */
-static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_range *range, uint64_t size)
+static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
     range->status = LMC_ERR_LOST;
@@ -297,10 +297,9 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_range *range, uint64
  * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
  * file can make. range->data is the reader's, until the next call. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
-                                    uint64_t most, lmc_range *range)
+                                    uint64_t most, lmc_salvage_range *range)
 {
-    const lmc_limits *const limits = &s->reader.options.limits;
-    const uint64_t limit = limits->max_total_size ? limits->max_total_size : UINT64_MAX;
+    const uint64_t max = s->reader.options.max_total_size, limit = max ? max : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
     const size_t size = (size_t)lmc__min64(f->length - skip, most);
     lmc__meter *const meter = s->reader.meter;
@@ -333,7 +332,7 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
  *     files               |--- a -------------|- b ---|
  *     ranges              | 0   | lost      |3| 3 | 4 | */
 static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint64_t end,
-                                        lmc_range *range)
+                                        lmc_salvage_range *range)
 {
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
     const uint64_t at = position - run->start, block = at / run->block_size;
@@ -360,7 +359,7 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
 /* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
  * between runs, and behind the last are lost ones. A file of unknown size ends with its last
  * run. */
-static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
     const lmc__stream *const stream = lmc__stream_of(&s->reader, f);
@@ -388,7 +387,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_range *range)
 /* The next block without a place. Its copies are passed over: they are of the same position, and
  * lmc__deliver has tried them. Its run and number are known, but not of which bytes of which file
  * it is, so identities are not taken of it, and its range says file SIZE_MAX. */
-static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_range *range)
+static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const size_t n = lmc__count_found(s);
     if (s->unplaced == 0) s->unplaced = s->n_blocks;
@@ -411,7 +410,7 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_range *range)
  *     other errors       about the call (memory, a limit): nothing was handed out
  *
  * The end is a range of its own, so that no status means both an end and a loss. */
-LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_range *range)
+LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
     lmc_reader *r;

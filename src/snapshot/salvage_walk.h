@@ -238,7 +238,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
                                             uint64_t *step)
 {
     const lmc_reader *const r = &s->reader;
-    const uint64_t limit = lmc__index_limit(&r->options.limits);
+    const uint64_t limit = lmc__index_limit(r);
     lmc__section section;
     if (!lmc__is_kind_valid((const char *)p) ||
         lmc__get_section(&section, p, r->coder->wave.k) != LMC_OK ||

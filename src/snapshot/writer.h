@@ -14,6 +14,7 @@
 #include "snapshot/names.h"
 #include "snapshot/ends.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
@@ -175,7 +176,9 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
     for (i = 0; i < file->n_tensors && file->tensors; i++) {
+        if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
         if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__check_quantization(&file->tensors[i]));
     }

@@ -7,6 +7,7 @@
 #include "snapshot/buffer.h"
 #include "snapshot/identity.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/index_entries.h"
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
@@ -46,7 +47,8 @@
  * runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
-    if (!w->options.group_files || !file->path || file->n_tensors || default_dtype != LMC_AUTO ||
+    if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
+        default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->plan.origin.base &&

@@ -36,9 +36,9 @@
  *
  * What a tensor is predicted by: its twin, if that was written before and can be read back; else
  * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. A quantised tensor has its second moment, or nothing. The plan depends on descriptions
- * alone, not on what blocks turn out to be: so runs, and with them all bytes written, are the same
- * however the file comes. */
+ * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
+ * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
+ * with them all bytes written, are the same however the file comes. */
 
 /* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
  * 2^32 blocks. */
@@ -217,6 +217,7 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file 
     if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
         p->file.base_parts = given->base_parts;
         p->file.n_base_parts = given->n_base_parts;
+        p->file.twin = given->twin;
     }
     tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
     p->file_number = file_number;
@@ -252,19 +253,18 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By its twin, if it has one that can be read back now as it will be restored then; else .base is
- * 0. A twin that is promised wrongly costs size, not correctness: what predicts a block is always
- * what was read. */
-static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_tensor *t)
+/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
+ * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
+ * what predicts a block is always what was read. */
+static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
+                                            uint64_t size)
 {
-    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
     lmc__prediction found;
-    uint64_t size;
     memset(&found, 0, sizeof found);
-    if (!twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
-        twin->file_number >= UINT32_MAX || (twin->conversion && t->size % 2 != 0))
+    if (!p->options->read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+        twin->file_number >= UINT32_MAX || (twin->conversion && size % 2 != 0))
         return found;
-    size = twin->conversion ? 2 * t->size : t->size;
+    if (twin->conversion) size *= 2;
     if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
         !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
         return found;
@@ -286,7 +286,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (t && (!quant || quant->is_predicted)) found = lmc__predict_by_twin(p, t);
+    if (!t) found = lmc__predict_by_twin(p, f->twin, f->size);
+    else if (!quant || quant->is_predicted) found = lmc__predict_by_twin(p, t->twin, t->size);
     if (found.base || quant || !p->origin.base) return found;
     if (parts) {
         size_t i;

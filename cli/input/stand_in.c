@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "stand_in.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../format/tensors.h"
+#include "archive.h"
+#include "base.h"
+#include "../sys/attributes.h"
+#include "../sys/report.h"
+
+int have_same_tensors(const lmc_file *a, const lmc_file *b)
+{
+    if (a->kind != b->kind || a->size != b->size || a->n_tensors != b->n_tensors) return 0;
+    for (size_t i = 0; i < a->n_tensors; i++)
+        if (a->tensors[i].offset != b->tensors[i].offset ||
+            strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
+            !is_same_kind(&a->tensors[i], &b->tensors[i]))
+            return 0;
+    return 1;
+}
+
+/* The file of c that has the path of file *number of b, which may have another number there. 0: it
+ * has none. */
+static int find_same_file(const struct base *c, const struct base *b, size_t *number)
+{
+    const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;
+    size_t i = *number;
+    if (c->is_archive) return lmc_reader_find_file(c->archive.reader, path, number) == LMC_OK;
+    for (size_t n = 0; n < c->n_files; n++, i++) { /* mostly the first */
+        if (i >= c->n_files) i = 0;
+        *number = i;
+        if (strcmp(c->files[i].path, path) == 0) return 1;
+    }
+    return 0;
+}
+
+/* Each file of b is in c, too, and what is read of it stands at the same places. */
+static int have_same_files(const struct base *b, const struct base *c)
+{
+    const size_t n = snapshot_info(b->archive.reader).n_files;
+    if (c->source.n_files != n) return 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t number = i;
+        if (!find_same_file(c, b, &number) ||
+            !have_same_tensors(lmc_reader_get_file(b->archive.reader, i),
+                               c->source.get_file(c->source.user, number)))
+            return 0;
+    }
+    return 1;
+}
+
+int can_stand_in(struct base *c, const struct base *b, const struct common *o)
+{
+    struct stat st;
+    if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||
+        same_file(&st, &b->archive.st) || identify_base_as(c, 0, o) != CODE_OK ||
+        memcmp(c->identity, b->identity, LMC_IDENTITY_SIZE) != 0)
+        return 0;
+    return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
+}
+
+enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
+                             size_t size)
+{
+    const struct base *c = b->instead;
+    if (!c || !find_same_file(c, b, &number)) return LMC_ERR_READ;
+    return c->source.read(c->source.user, number, offset, dst, size);
+}

@@ -1,0 +1,214 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_file.h"
+#include "codec/dtypes.h"
+#include "quantise/quantizer.h"
+#include "snapshot/buffer.h"
+#include "snapshot/files.h"
+
+/* FILE bodies, written (spec 5.1). What is written is read again by files.h, which checks it. */
+
+/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t)
+{
+    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+}
+
+/* A tensor that is written, and what is asked of it again and again. */
+typedef struct lmc__written_tensor {
+    const lmc_tensor *t;
+    const uint8_t *name;
+    size_t name_size;
+    enum lmc_dtype dtype;
+} lmc__written_tensor;
+
+/* How an entry may refer to another one, and bytes of it that depend on that. */
+typedef struct lmc__reference {
+    unsigned back, prefix, suffix;
+    int is_like;
+    uint64_t size;
+} lmc__reference;
+
+static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+{
+    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
+           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
+           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+}
+
+/* Bytes that names share at their ends, in a row: at most 255, and n. */
+static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+{
+    unsigned i = 0;
+    while (i < 255 && i < n && *a == *b) {
+        i++;
+        if (i < n) a += step, b += step;
+    }
+    return i;
+}
+
+/* Of what Dtype, Rank, Shape and Size take. */
+static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+{
+    uint64_t n = 2;
+    unsigned i;
+    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
+    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+}
+
+/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+#define LMC__MAX_BACK 8u
+
+/* The reference that makes the entry of w smallest; before: the n entries before it, the last
+ * first; type_size: see lmc__count_type_bytes. */
+static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
+                                            const lmc__written_tensor *const *before, unsigned n,
+                                            uint64_t type_size)
+{
+    lmc__reference best;
+    unsigned i;
+    memset(&best, 0, sizeof best);
+    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
+    for (i = 0; i < n; i++) {
+        const lmc__written_tensor *const other = before[i];
+        const size_t most = lmc__min(w->name_size, other->name_size);
+        lmc__reference found;
+        size_t middle;
+        found.back = i + 1;
+        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.suffix = most == found.prefix ? 0
+                                            : lmc__count_shared(w->name + w->name_size - 1,
+                                                                other->name + other->name_size - 1,
+                                                                most - found.prefix, -1);
+        found.is_like = lmc__is_like(w, other);
+        middle = w->name_size - found.prefix - found.suffix;
+        found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
+        if (found.size < best.size) best = found;
+    }
+    return best;
+}
+
+/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
+ * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
+                                                    const lmc__reference *r, uint64_t position)
+{
+    const lmc_tensor *const t = w->t;
+    const lmc_loss loss = lmc__get_loss(t);
+    const uint64_t gap = t->offset - position;
+    const size_t middle = w->name_size - r->prefix - r->suffix;
+    unsigned i;
+    if (loss.generation > 255) return LMC_ERR_ARGUMENT;
+    if (loss.generation &&
+        (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
+         (int)loss.measure > (int)LMC_MEASURE_NMSE))
+        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+                                   (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
+                                   (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
+    LMC__TRY(lmc__append_varint(out, r->back));
+    if (r->back) {
+        LMC__TRY(lmc__append8(out, r->prefix));
+        LMC__TRY(lmc__append8(out, r->suffix));
+    }
+    LMC__TRY(lmc__append_varint(out, middle));
+    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    if (gap) LMC__TRY(lmc__append_varint(out, gap));
+    if (!r->is_like) {
+        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
+        if (w->dtype == LMC_AUTO) {
+            LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
+            LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
+        }
+        LMC__TRY(lmc__append8(out, t->rank));
+        for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
+        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+    }
+    if (!loss.generation) return LMC_OK;
+    LMC__TRY(lmc__append8(out, loss.generation));
+    LMC__TRY(lmc__append8(out, (unsigned)loss.measure));
+    return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
+}
+
+/* What an entry cannot say at all; the rest is for whoever parses it. */
+static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+{
+    const lmc_tensor *const t = w->t;
+    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
+        t->size > LMC__MAX_FILE_SIZE - t->offset)
+        return 0;
+    if (w->dtype == LMC_AUTO)
+        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+}
+
+/* The entries of a file's tensors. */
+LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
+{
+    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
+    const lmc__written_tensor *before[LMC__MAX_BACK];
+    uint64_t position = 0;
+    size_t i;
+    for (i = 0; i < file->n_tensors; i++) {
+        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
+        const lmc_tensor *const t = &file->tensors[i];
+        lmc__reference r;
+        unsigned n = 0;
+        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+            return LMC_ERR_ARGUMENT;
+        w->t = t;
+        w->name = (const uint8_t *)t->name;
+        w->name_size = strlen(t->name);
+        w->dtype = lmc_dtype_find(t->dtype);
+        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
+        for (; n < LMC__MAX_BACK && n < i; n++)
+            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
+        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
+        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        position = t->offset + t->size;
+    }
+    return LMC_OK;
+}
+
+/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
+ * entry before. Only what could not be written down is refused here; all other rules
+ * lmc__list_files checks, which whoever calls this calls next. */
+LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
+                                                        unsigned prefix)
+{
+    const int is_directory = file->kind == LMC_FILE_DIRECTORY,
+              is_unknown = file->size == LMC_UNKNOWN_SIZE;
+    uint8_t field[8];
+    size_t n;
+    if (!file->path || file->n_tensors > LMC__MAX_TENSORS || (file->n_tensors && !file->tensors))
+        return LMC_ERR_ARGUMENT;
+    n = strlen(file->path);
+    if (n > LMC__MAX_STRING || (unsigned)file->kind > LMC_FILE_DIRECTORY) return LMC_ERR_ARGUMENT;
+    if ((is_directory && file->size != 0) || ((is_directory || is_unknown) && file->n_tensors))
+        return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append8(out, (is_directory ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
+                                   (file->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
+                                   (file->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u) |
+                                   (is_unknown ? (unsigned)LMC__FILE_IS_UNKNOWN : 0u)));
+    LMC__TRY(lmc__append8(out, prefix));
+    LMC__TRY(lmc__append_varint(out, n - prefix));
+    LMC__TRY(lmc__append(out, file->path + prefix, n - prefix));
+    if (!is_directory && !is_unknown) LMC__TRY(lmc__append_varint(out, file->size));
+    if (file->has_mode) LMC__TRY(lmc__append_varint(out, file->mode));
+    if (file->has_mtime) {
+        lmc__store64(field, (uint64_t)file->mtime_s);
+        LMC__TRY(lmc__append(out, field, 8));
+        LMC__TRY(lmc__append32(out, file->mtime_ns));
+    }
+    if (is_directory || is_unknown) return LMC_OK;
+    LMC__TRY(lmc__append_varint(out, file->n_tensors));
+    return lmc__append_tensors(out, file);
+}
+
+/* The FILE body of a description from the caller. */
+LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+{
+    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    return lmc__append_file_entry(out, file, 0);
+}

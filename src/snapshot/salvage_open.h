@@ -1,0 +1,143 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "base/wire_block.h"
+#include "base/wire_file.h"
+#include "kernels/types.h"
+#include "snapshot/buffer.h"
+#include "snapshot/names.h"
+#include "snapshot/ends.h"
+#include "snapshot/sections.h"
+#include "snapshot/files.h"
+#include "snapshot/runs.h"
+#include "snapshot/origin.h"
+#include "snapshot/index.h"
+#include "snapshot/reader.h"
+#include "snapshot/salvage.h"
+#include "snapshot/salvage_walk.h"
+#include "snapshot/salvage_place.h"
+#ifndef LMC_NO_SALVAGE
+
+/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
+
+/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
+ * of a later version is refused, where a damaged header is not. An intact header names the base, so
+ * a wrong one is refused at once, as by any reader (spec 4). */
+static enum lmc_status lmc__salvage_header(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    uint8_t header[LMC__HEADER_SIZE];
+    enum lmc_status status;
+    if (r->source.size < LMC__HEADER_SIZE || !lmc__read_rest(r, 0, header, sizeof header))
+        return LMC_OK;
+    status = lmc__check_header(header, k);
+    if ((status == LMC_ERR_VERSION || status == LMC_ERR_UNSUPPORTED) &&
+        k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT))
+        return status;
+    if (status != LMC_OK) return LMC_OK;
+    s->damage.has_header = 1;
+    memcpy(s->header, header, sizeof s->header);
+    lmc__keep_header(r, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
+ * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
+ * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
+ * missing; and none. Only the first is no damage, but the second leads to the index all the
+ * same. */
+static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
+{
+    lmc_reader *const r = &s->reader;
+    const lmc__kernels *const k = r->coder->wave.k;
+    const uint64_t total = r->source.size, end = total - LMC__TRAILER_SIZE;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    uint64_t index_size, index_at;
+    int is_foreign = 0;
+    if (total < LMC__HEADER_SIZE + LMC__TRAILER_SIZE ||
+        !lmc__read_rest(r, end, trailer, sizeof trailer))
+        return LMC_OK;
+    index_size = lmc__load64(trailer + 8);
+    index_at = index_size <= end ? end - index_size : 0;
+    if (index_at < LMC__HEADER_SIZE) return LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    if (s->damage.has_trailer) s->end = index_at;
+    /* one that was moved is good enough to look there */
+    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+        k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
+        return lmc__take_index(s, index_at, index_size, &is_foreign);
+    return LMC_OK;
+}
+
+/* The steps of the comment at the top. With an index, 1, 3 and 4 have nothing to find: it names all
+ * files and runs, and its entries are in the tables since it was found (lmc__take_index). */
+static enum lmc_status lmc__fill_tables(lmc_salvage *s)
+{
+    size_t numbered;
+    if (!s->damage.has_index) LMC__TRY(lmc__collect_sections(s));
+    LMC__TRY(lmc__adopt_orphans(s));
+    if (!s->damage.has_index) {
+        LMC__TRY(lmc__number_orphans(s, &numbered));
+        LMC__TRY(lmc__place_runs(s, numbered));
+    }
+    lmc__choose_blocks(s);
+    LMC__TRY(lmc__part_blocks(s));
+    return lmc__finish_runs(s);
+}
+
+/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
+ *
+ *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
+ *     verdicts_at     ^ [0]                      ^ [1] */
+static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s->reader.tables.listing.n_files; i++) {
+        LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
+        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+    }
+    return lmc__append(&s->verdicts, NULL, n);
+}
+
+/* Header, trailer and index, as far as they are intact; then the walk, a second time if it has
+ * found an index; then the tables. A file in which nothing is found at all is no LMC file.
+ *
+ * Why a second walk: an index that the trailer does not lead to is come upon in the first, and with
+ * it blocks can be recognised that without it were orphans at best. Buffers of the walk are freed
+ * when the tables are full; what stays is in proportion to the blocks that were found. */
+LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
+{
+    lmc_salvage *const s = lmc__get_salvage(r);
+    int had_index;
+    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    s->outer_run = UINT32_MAX;
+    s->end = r->source.size;
+    LMC__TRY(lmc__salvage_header(s));
+    LMC__TRY(lmc__salvage_trailer(s));
+    had_index = s->damage.has_index;
+    LMC__TRY(lmc__walk_through(s));
+    if (s->damage.has_index && !had_index)
+        LMC__TRY(lmc__walk_through(s)); /* now that it is known */
+    LMC__TRY(lmc__fill_tables(s));
+    if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
+        return LMC_ERR_NOT_LMC;
+    /* a file without a name is alone */
+    if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
+        *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
+        s->damage.is_complete = 1;
+    LMC__TRY(lmc__add_verdicts(s));
+    s->run = r->tables.listing.n_streams ? lmc__stream_at(&r->tables.listing, 0)->first_run : 0;
+    lmc__free_buffer(&s->orphans);
+    lmc__free_buffer(&s->sections);
+    lmc__free_buffer(&s->body);
+    lmc__free_buffer(&s->view);
+    return LMC_OK;
+}
+
+/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
+LMC__COLD static void lmc__free_salvage(lmc_reader *r)
+{
+    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
+}
+#endif /* LMC_NO_SALVAGE */
