@@ -58,6 +58,7 @@ static FILE *silence;
 #include "../cli/input/replica.c"
 #include "../cli/input/second_look.c"
 #include "../cli/input/side_file.c"
+#include "../cli/input/stand_in.c"
 #include "../cli/input/source.c"
 #include "../cli/input/source_links.c"
 #include "../cli/input/walk.c"
