@@ -451,7 +451,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
     for (level = 0, cap = ws_size = 0; level < N_LEVELS; level++) {
         size_t bound, need;
         set_level(&options, level);
-        bound = (size_t)lmc_tensor_bound(size, &options);
+        bound = lmc_tensor_bound(size, &options);
         need = lmc_tensor_workspace_size(&options);
         cap = bound > cap ? bound : cap;
         ws_size = need > ws_size ? need : ws_size;
@@ -605,7 +605,7 @@ static void measure_sparse(size_t size)
             for (options.log2_block = 20; options.log2_block <= (i ? 21 : 22);
                  options.log2_block += i ? 1 : 2) {
                 int rep, tier, way;
-                cap = (size_t)lmc_tensor_bound(size, &options);
+                cap = lmc_tensor_bound(size, &options);
                 ws_size = lmc_tensor_workspace_size(&options);
                 enc = allocate(cap);
                 ws = allocate(ws_size);
@@ -842,7 +842,7 @@ static void measure_threads(size_t size)
         parallel.run = pool_run;
         parallel.user = NULL;
         parallel.n_workers = max_threads;
-        cap = (size_t)lmc_tensor_bound(size, &options);
+        cap = lmc_tensor_bound(size, &options);
         ws_size = lmc_tensor_workspace_size(&options);
         enc = allocate(cap);
         ws = allocate(ws_size);

@@ -49,7 +49,7 @@ static void measure(const char *name, const uint8_t *src, const uint8_t *base, s
     options.prediction = base;
     options.prediction_size = base ? size : 0;
     options.log2_block = base ? 20 : 0; /* as the command has it */
-    cap = (size_t)lmc_tensor_bound(size, &options);
+    cap = lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     enc = allocate(cap);
     dst = allocate(size);

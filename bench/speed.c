@@ -116,7 +116,7 @@ static void measure_rows(const char *name, const uint8_t *src, const uint8_t *ba
     job.options.prediction_size = base ? size : 0;
     job.options.log2_block = base ? 20 : 0; /* as the command has it */
     job.options.level = LMC_LEVEL_MAX;
-    job.cap = (size_t)lmc_tensor_bound(size, &job.options) + peer_bound(size);
+    job.cap = lmc_tensor_bound(size, &job.options) + peer_bound(size);
     job.ws_size = lmc_tensor_workspace_size(&job.options);
     job.enc = allocate(job.cap);
     job.dst = allocate(size);

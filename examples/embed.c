@@ -27,7 +27,7 @@ int main(void)
     void *ws;
     memset(&options, 0, sizeof options); /* default block size, no threads */
     options.dtype = LMC_BF16;
-    bound = (size_t)lmc_tensor_bound(size, &options);
+    bound = lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size); /* once; the codec itself allocates nothing */
     for (unsigned k = 0; k < N_ENTRIES; k++) {

@@ -161,7 +161,7 @@ struct packed {
 static struct packed pack(const unsigned char *array, const unsigned char *prediction, size_t size)
 {
     const lmc_tensor_options options = make_options(prediction, size);
-    const size_t cap = (size_t)lmc_tensor_bound(size, &options),
+    const size_t cap = lmc_tensor_bound(size, &options),
                  ws_size = lmc_tensor_workspace_size(&options);
     unsigned char *ws = allocate(ws_size);
     struct packed packed;

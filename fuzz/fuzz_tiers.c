@@ -160,7 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             }
             ws_size = lmc_tensor_workspace_size(&tensor);
             ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
-            cap = (size_t)lmc_tensor_bound(size, &tensor);
+            cap = lmc_tensor_bound(size, &tensor);
             FUZZ_CHECK(ws && cap <= code_guard[i].cap);
             FUZZ_CHECK(lmc_tensor_encode(fuzz_place(&code_guard[i], cap, at_start), cap, &made[i],
                                          input, size, &tensor, ws, ws_size) == LMC_OK);

@@ -98,6 +98,8 @@ good("two_backwards", '{"b":%s,"a":%s}' % (entry(shape="[3]", offsets="[1,4]"), 
      "the order of the members does not matter", (b"a", b"U8", (1,), 0, 1), (b"b", b"U8", (3,), 1, 4))
 good("empty_tensors", '{"a":%s,"b":%s,"c":%s}' % (entry(), entry(shape="[0]", offsets="[4,4]"), entry(shape="[0]", offsets="[0,0]")),
      "tensors of no bytes, before and behind one", (b"c", b"U8", (0,), 0, 0), A, (b"b", b"U8", (0,), 4, 4))
+good("empty_tensor_between", '{"a":%s,"b":%s,"c":%s}' % (entry(shape="[3]", offsets="[1,4]"), entry(shape="[0]", offsets="[1,1]"), entry(shape="[1]", offsets="[0,1]")),
+     "of two that start at one place the one of no bytes is the first", (b"c", b"U8", (1,), 0, 1), (b"b", b"U8", (0,), 1, 1), (b"a", b"U8", (3,), 1, 4))
 
 # ---- What is none: no tensor ----
 

@@ -135,9 +135,10 @@ static int show_quantised(const lmc_parallel *parallel)
                 for (what = 0; what < 4; what++) {
                     lmc_quantizer_options options;
                     lmc_tensor_options tensor_options;
-                    lmc_quantizer_info info = {0, NULL, 0, 0, 0, 0, {0, LMC_MEASURE_NONE, 0}};
+                    lmc_quantizer_info info;
                     lmc_source elements;
                     char name[120];
+                    memset(&info, 0, sizeof info);
                     memset(&options, 0, sizeof options);
                     options.dtype = width == 2 ? LMC_BF16 : LMC_F32;
                     options.role = what == 0   ? LMC_ROLE_OTHER

@@ -641,7 +641,7 @@ static enum lmc_status use_tensor_encode(const void *options)
     const lmc_tensor_options *const o = (const lmc_tensor_options *)options;
     size_t size;
     const enum lmc_status status = lmc_tensor_encode(g_enc, 200, &size, g_src, 64, o, NULL, 0);
-    CHECK((lmc_tensor_bound(64, o) != UINT64_MAX) == (status == LMC_OK));
+    CHECK((lmc_tensor_bound(64, o) != SIZE_MAX) == (status == LMC_OK));
     CHECK((lmc_tensor_workspace_size(o) != 0) == (status == LMC_OK));
     return status;
 }
@@ -746,7 +746,7 @@ static void test_options(void)
                 ENDS_WITH(lmc_block_options, prediction_size)},
                {"block_decode", use_block_decode, sizeof(lmc_block_options), 1},
                {"tensor_encode", use_tensor_encode, sizeof(lmc_tensor_options),
-                ENDS_WITH(lmc_tensor_options, quantizer)},
+                ENDS_WITH(lmc_tensor_options, prediction_size)},
                {"tensor_decode", use_tensor_decode, sizeof(lmc_tensor_options), 1},
 #ifndef LMC_NO_QUANTIZE
                {"quantizer", use_quantizer, sizeof(lmc_quantizer_options),

@@ -768,7 +768,7 @@ static void test_tensors(void)
                 lmc_tensor_options options = options_of(dtypes[d], k % 2 ? 14 : 0, base, size),
                                    plain;
                 const size_t ws_size = lmc_tensor_workspace_size(&options);
-                const uint64_t bound = lmc_tensor_bound(size, &options);
+                const size_t bound = lmc_tensor_bound(size, &options);
                 size_t enc_size = 99, got = 98, plain_size = 0;
                 uint8_t *enc, *copy;
                 if (t_quick && counts[k] > 70000) continue;

@@ -676,7 +676,7 @@ static uint8_t *encode(const uint8_t *src, size_t size, const lmc_tensor_options
                        size_t *enc_size)
 {
     const size_t ws_size = lmc_tensor_workspace_size(options),
-                 bound = (size_t)lmc_tensor_bound(size, options);
+                 bound = lmc_tensor_bound(size, options);
     *enc_size = 0;
     if (!CHECK_STATUS(lmc_tensor_encode(t_tail(&g_enc, bound), bound, enc_size, src, size, options,
                                         t_tail(&g_ws, ws_size), ws_size),

@@ -921,7 +921,7 @@ static void *do_everything(void *arg)
     int wrong = 1;
     memset(&options, 0, sizeof options);
     options.dtype = LMC_BF16;
-    cap = (size_t)lmc_tensor_bound(size, &options);
+    cap = lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     plain = (uint8_t *)malloc(size);
     packed = (uint8_t *)malloc(cap);

@@ -138,7 +138,7 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     options->prediction = prediction;
     options->prediction_size = prediction ? size : 0;
     workspace_size = lmc_tensor_workspace_size(options);
-    cap = (size_t)lmc_tensor_bound(size, options);
+    cap = lmc_tensor_bound(size, options);
     if (workspace_size > d->workspace_size)
         d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
     if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);

@@ -150,7 +150,7 @@ PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_ValueError, "out overlaps the base");
         goto end;
     }
-    bound = lmc_tensor_bound((uint64_t)x.data.len, &x.options);
+    bound = lmc_tensor_bound((size_t)x.data.len, &x.options);
     if (bound > (uint64_t)PY_SSIZE_T_MAX) {
         raise_status(state, LMC_ERR_ARGUMENT, NULL, NULL);
         goto end;

@@ -26,10 +26,3 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
     return LMC_OK;
 }
-
-/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
- * something to another 1.x. */
-static int lmc__wants_unknown(const uint64_t reserved[4])
-{
-    return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
-}

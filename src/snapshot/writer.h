@@ -160,6 +160,13 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
+/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
+ * something to another 1.x. */
+static int lmc__wants_unknown(const uint64_t reserved[4])
+{
+    return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
+}
+
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: so whatever a reader would refuse is refused here,
  * as a wrong argument, and the copy that the writer works with is what a reader will have.

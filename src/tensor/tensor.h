@@ -70,15 +70,15 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 
 #ifndef LMC_NO_ENCODER
 /* All blocks stored. It is also the room that lets several workers encode side by side without
- * waiting for packing (encode_tensor.h). UINT64_MAX: illegal options, or no such size. */
-LMC_API uint64_t lmc_tensor_bound(uint64_t size, const lmc_tensor_options *options)
+ * waiting for packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
+LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
     const size_t block_size = lmc__take_tensor_options(&o, options);
     uint64_t headers;
-    if (block_size == 0) return UINT64_MAX;
+    if (block_size == 0) return SIZE_MAX;
     headers = lmc__count_blocks(size, block_size) * LMC_BLOCK_HEADER_SIZE; /* at most size / 8 */
-    return size <= UINT64_MAX - headers ? size + headers : UINT64_MAX;
+    return size <= SIZE_MAX - headers ? size + (size_t)headers : SIZE_MAX;
 }
 #endif
 
