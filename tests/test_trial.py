@@ -342,6 +342,41 @@ class Chains(Case):
         self.lmc("cat", "-f", "-o", "link", "s/4.lmc", "w", code=1, says="would be changed")
         self.assertEqual(self.read("s/3.lmc"), before)
 
+    def test_no_link_is_overwritten_or_removed(self):
+        """Links that nobody has named are as dear as those of --base: all restore as before, and nothing else has changed."""
+        self.write("other.st", safetensors([("w", "BF16", [40000], moved(bf16(40000), 2, 0.1, 9))]))
+        for args in (("-f", "--base", "s/3.lmc", "other.st", "-o", "s/1.lmc"), ("-f", "--rm", "--base", "s/3.lmc", "other.st", "-o", "s/0.lmc"),
+                     ("rebase", "--onto", "none", "s/2.lmc", "-f", "-o", "s/1.lmc"), ("rebase", "--onto", "s/2.lmc", "s/4.lmc", "-f", "-o", "s/0.lmc"),
+                     ("fold", "--base", "s/2.lmc", "s/3.lmc", "s/4.lmc", "-f", "-o", "s/1.lmc"), ("-d", "-f", "s/4.lmc", "-o", "s/2.lmc")):
+            self.refuses(None, *args, code=1, says="is or belongs to a base")
+
+    def test_what_its_own_base_needs(self):
+        """Both sources were removed, and each snapshot needed the other. The base of the base is found: a file, a directory, a snapshot."""
+        for k in range(2):
+            self.write("ck-%d/m.st" % k, self.data[k])
+            self.write("ck-%d/c.json" % k, b"{}")
+        for old, new in (("0.st", "1.st"), ("ck-0", "ck-1")):
+            self.lmc("--rm", "--base", old, new)
+            for more in ((), ("--rm",), ("-f", "--rm", "-o", "x.lmc"), ("-c",)):
+                self.refuses(old, *more, "--base", new + ".lmc", code=1, says="is what the base %s.lmc itself is restored with (%s)" % (new, old))
+            self.lmc("-d", new + ".lmc")
+        self.assertEqual(self.read("1.st"), self.data[1])
+        self.assertEqual(self.read("ck-1/m.st"), self.data[1])
+        self.refuses("ck-0/m.st", "--base", "ck-1.lmc", code=1, says="is what the base ck-1.lmc itself is restored with (ck-0)")
+        self.refuses("s/1.lmc", "-f", "--rm", "--base", "s/3.lmc", code=1, says="is what the base s/3.lmc itself is restored with (s/1.lmc)")
+        self.refuses("s", "--base", "s/3.lmc", code=1, says="itself is restored with")  # holds it
+        self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # no link of it
+        self.restores("4.st.lmc", self.data[4], "--search", "s")
+
+    def test_what_stands_in_for_its_own_base(self):
+        """A damaged base is read with the file that it was made from: that is not the one to go then."""
+        self.lmc("0.st")
+        good = self.read("0.st.lmc")
+        self.write("0.st.lmc", good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
+        self.lmc("0.st", "--rm", "--base", "0.st.lmc", "-o", "again.lmc", code=1, says="is what the base 0.st.lmc itself is restored with")
+        self.assertEqual(self.read("0.st"), self.data[0])
+        self.assertFalse(os.path.exists(self.path("again.lmc")))
+
     def test_compressing_against_a_directory_of_snapshots(self):
         self.refuses("4.st", "-o", "x.lmc", "--base", "s", code=2, says="is a directory of snapshots; name the one")
 

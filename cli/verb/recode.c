@@ -53,6 +53,7 @@ int recode_snapshot(const char *tip, const char *onto, const char *output,
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, &o->common);
     if (code == CODE_OK) code = read_archive_index(&a, own);
     if (code == CODE_OK && base) code = prepare_onto(base, &a, &o->common);
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common); /* those found, too */
     if (code == CODE_OK) code = open_output(&out, output, &a.st, o->common.force);
     if (code == CODE_OK) {
         const struct attributes attributes = attributes_of_stat(&a.st);

@@ -227,6 +227,7 @@ static int extract_link(struct extraction *x, const struct link *l)
     full = join_path(x->target, l->path);
     code = make_safe_parents(x, l->path);
     if (code == CODE_OK) code = clear_place(full, x->o);
+    if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
     if (code == CODE_OK && unlink(full) != 0 && errno != ENOENT)
         code = fail_errno(full, errno, "cannot replace it");
     if (code == CODE_OK && symlink(l->target, full) != 0)
