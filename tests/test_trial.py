@@ -810,6 +810,23 @@ class Small(Case):
         self.assertNotIn("delta", self.lmc("series", "S", "list").stdout.decode())
 
 
+    def test_rebase_onto_what_is_of_no_use(self):
+        self.write("a", bf16(40000))
+        self.write("b", bf16(30000, 2))
+        self.write("c", moved(bf16(40000), 2, 0.01))
+        self.lmc("a")
+        self.lmc("--base", "a.lmc", "c")
+        self.lmc("rebase", "--onto", "none", "c.lmc", "-o", "alone.lmc")
+        for args in (("-o", "x.lmc"), ("-c",)):  # a file, a pipe
+            p = self.lmc("rebase", "--onto", "b", "c.lmc", *args, says="c.lmc: nothing of it was found in the base b")
+            if args == ("-c",):
+                self.write("x.lmc", p.stdout)
+            self.assertIsNone(self.listing("x.lmc").get("base_identity"))
+            self.assertEqual(self.listing("x.lmc")["identity"], self.listing("c.lmc")["identity"])
+            self.assertEqual(self.read("x.lmc"), self.read("alone.lmc"))
+            self.restores("x.lmc", self.read("c"), "--no-search")
+
+
 class Surprises(Case):
     """What a second trial, and a review, found wrong."""
 

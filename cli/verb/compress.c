@@ -191,7 +191,7 @@ static int recode_held(struct output *out, const struct attributes *attributes, 
     code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
                                    : fail_errno(name, errno, "cannot access its scratch file");
     if (code == CODE_OK)
-        code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common);
+        code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common, NULL);
     else discard_output(out);
     close_archive(&a);
     return code;
