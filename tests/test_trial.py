@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import struct
 import subprocess
@@ -586,6 +587,28 @@ class Parts(Case):
         self.lmc("-d", "-f", "hf.lmc", "config.json")  # the link goes, not what it names
         self.assertEqual(os.listdir(self.path("outer")), [])
         self.assertEqual(self.read("hf/config.json"), b'{"a": 1}')
+
+    def test_after_an_error(self):
+        """The files written so far stayed, and the same command, run again, said that they exist already."""
+        def full():  # no file of more bytes: config.json is written, zz.safetensors is not
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
+        shutil.copy(self.path("hf/model.safetensors"), self.path("hf/zz.safetensors"))
+        os.chmod(self.path("hf/sub"), 0o500)
+        self.lmc("-f", "hf")
+        for args in (("-o", "out"), ("-o", "there"), ("-f", "-o", "there")):
+            if args[-1] == "there":
+                self.write("there/sub/own", b"own")
+            if "-f" in args:
+                self.write("there/config.json", b"old")
+            before = self.tree()
+            self.lmc("-d", *args, "hf.lmc", "config.json", "sub/y.txt", "zz.safetensors", code=1, says="cannot write", preexec_fn=full, restore_signals=False)
+            self.assertEqual(self.tree(), before)
+        self.refuses("-d", "-o", "out", "hf.lmc", "config.json", "missing", code=1, says="has no file 'missing'")
+        self.lmc("-d", "-o", "out", "hf.lmc", "config.json", "sub/y.txt", "zz.safetensors")
+        self.assertEqual(self.tree("out"), ["config.json", "sub", "sub/y.txt", "zz.safetensors"])
+        self.assertEqual(os.stat(self.path("out/sub")).st_mode & 0o777, 0o500)
+        os.chmod(self.path("out/sub"), 0o700)
+        os.chmod(self.path("hf/sub"), 0o700)
 
     def test_from_a_delta(self):
         shutil.copytree(self.path("hf"), self.path("next"))
