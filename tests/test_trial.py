@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import struct
 import subprocess
@@ -342,6 +343,41 @@ class Chains(Case):
         self.lmc("cat", "-f", "-o", "link", "s/4.lmc", "w", code=1, says="would be changed")
         self.assertEqual(self.read("s/3.lmc"), before)
 
+    def test_no_link_is_overwritten_or_removed(self):
+        """Links that nobody has named are as dear as those of --base: all restore as before, and nothing else has changed."""
+        self.write("other.st", safetensors([("w", "BF16", [40000], moved(bf16(40000), 2, 0.1, 9))]))
+        for args in (("-f", "--base", "s/3.lmc", "other.st", "-o", "s/1.lmc"), ("-f", "--rm", "--base", "s/3.lmc", "other.st", "-o", "s/0.lmc"),
+                     ("rebase", "--onto", "none", "s/2.lmc", "-f", "-o", "s/1.lmc"), ("rebase", "--onto", "s/2.lmc", "s/4.lmc", "-f", "-o", "s/0.lmc"),
+                     ("fold", "--base", "s/2.lmc", "s/3.lmc", "s/4.lmc", "-f", "-o", "s/1.lmc"), ("-d", "-f", "s/4.lmc", "-o", "s/2.lmc")):
+            self.refuses(None, *args, code=1, says="is or belongs to a base")
+
+    def test_what_its_own_base_needs(self):
+        """Both sources were removed, and each snapshot needed the other. The base of the base is found: a file, a directory, a snapshot."""
+        for k in range(2):
+            self.write("ck-%d/m.st" % k, self.data[k])
+            self.write("ck-%d/c.json" % k, b"{}")
+        for old, new in (("0.st", "1.st"), ("ck-0", "ck-1")):
+            self.lmc("--rm", "--base", old, new)
+            for more in ((), ("--rm",), ("-f", "--rm", "-o", "x.lmc"), ("-c",)):
+                self.refuses(old, *more, "--base", new + ".lmc", code=1, says="is what the base %s.lmc itself is restored with (%s)" % (new, old))
+            self.lmc("-d", new + ".lmc")
+        self.assertEqual(self.read("1.st"), self.data[1])
+        self.assertEqual(self.read("ck-1/m.st"), self.data[1])
+        self.refuses("ck-0/m.st", "--base", "ck-1.lmc", code=1, says="is what the base ck-1.lmc itself is restored with (ck-0)")
+        self.refuses("s/1.lmc", "-f", "--rm", "--base", "s/3.lmc", code=1, says="is what the base s/3.lmc itself is restored with (s/1.lmc)")
+        self.refuses("s", "--base", "s/3.lmc", code=1, says="itself is restored with")  # holds it
+        self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # no link of it
+        self.restores("4.st.lmc", self.data[4], "--search", "s")
+
+    def test_what_stands_in_for_its_own_base(self):
+        """A damaged base is read with the file that it was made from: that is not the one to go then."""
+        self.lmc("0.st")
+        good = self.read("0.st.lmc")
+        self.write("0.st.lmc", good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
+        self.lmc("0.st", "--rm", "--base", "0.st.lmc", "-o", "again.lmc", code=1, says="is what the base 0.st.lmc itself is restored with")
+        self.assertEqual(self.read("0.st"), self.data[0])
+        self.assertFalse(os.path.exists(self.path("again.lmc")))
+
     def test_compressing_against_a_directory_of_snapshots(self):
         self.refuses("4.st", "-o", "x.lmc", "--base", "s", code=2, says="is a directory of snapshots; name the one")
 
@@ -551,6 +587,28 @@ class Parts(Case):
         self.lmc("-d", "-f", "hf.lmc", "config.json")  # the link goes, not what it names
         self.assertEqual(os.listdir(self.path("outer")), [])
         self.assertEqual(self.read("hf/config.json"), b'{"a": 1}')
+
+    def test_after_an_error(self):
+        """The files written so far stayed, and the same command, run again, said that they exist already."""
+        def full():  # no file of more bytes: config.json is written, zz.safetensors is not
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
+        shutil.copy(self.path("hf/model.safetensors"), self.path("hf/zz.safetensors"))
+        os.chmod(self.path("hf/sub"), 0o500)
+        self.lmc("-f", "hf")
+        for args in (("-o", "out"), ("-o", "there"), ("-f", "-o", "there")):
+            if args[-1] == "there":
+                self.write("there/sub/own", b"own")
+            if "-f" in args:
+                self.write("there/config.json", b"old")
+            before = self.tree()
+            self.lmc("-d", *args, "hf.lmc", "config.json", "sub/y.txt", "zz.safetensors", code=1, says="cannot write", preexec_fn=full, restore_signals=False)
+            self.assertEqual(self.tree(), before)
+        self.refuses("-d", "-o", "out", "hf.lmc", "config.json", "missing", code=1, says="has no file 'missing'")
+        self.lmc("-d", "-o", "out", "hf.lmc", "config.json", "sub/y.txt", "zz.safetensors")
+        self.assertEqual(self.tree("out"), ["config.json", "sub", "sub/y.txt", "zz.safetensors"])
+        self.assertEqual(os.stat(self.path("out/sub")).st_mode & 0o777, 0o500)
+        os.chmod(self.path("out/sub"), 0o700)
+        os.chmod(self.path("hf/sub"), 0o700)
 
     def test_from_a_delta(self):
         shutil.copytree(self.path("hf"), self.path("next"))
@@ -773,6 +831,23 @@ class Small(Case):
         self.lmc("series", "S", "add", "a")
         self.lmc("series", "S", "add", "b")
         self.assertNotIn("delta", self.lmc("series", "S", "list").stdout.decode())
+
+
+    def test_rebase_onto_what_is_of_no_use(self):
+        self.write("a", bf16(40000))
+        self.write("b", bf16(30000, 2))
+        self.write("c", moved(bf16(40000), 2, 0.01))
+        self.lmc("a")
+        self.lmc("--base", "a.lmc", "c")
+        self.lmc("rebase", "--onto", "none", "c.lmc", "-o", "alone.lmc")
+        for args in (("-o", "x.lmc"), ("-c",)):  # a file, a pipe
+            p = self.lmc("rebase", "--onto", "b", "c.lmc", *args, says="c.lmc: nothing of it was found in the base b")
+            if args == ("-c",):
+                self.write("x.lmc", p.stdout)
+            self.assertIsNone(self.listing("x.lmc").get("base_identity"))
+            self.assertEqual(self.listing("x.lmc")["identity"], self.listing("c.lmc")["identity"])
+            self.assertEqual(self.read("x.lmc"), self.read("alone.lmc"))
+            self.restores("x.lmc", self.read("c"), "--no-search")
 
 
 class Surprises(Case):

@@ -37,6 +37,8 @@
  *   verify: the base is there    report_unplaced              at the end        4: needs the base;
  *                                                                               3 if a file is
  *                                                                               damaged
+ *   its chain does not need      check_source                 before an output  1: could not be
+ *   what is compressed                                        is opened         restored
  *   rebase: the new base does    prepare_onto                 before an output  4: cannot be coded
  *   not need the snapshot                                     is opened         against it
  *   series: it is in the series  check_chain_of               before all work   4: needs the base
@@ -191,8 +193,14 @@ void print_chain(struct archive *delta, const struct common *o);
 void say_unused_bases(int all_must_be, const struct common *o);
 
 /* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
- * changed by an output (NULL: none). may_replace: what is restored may take the place of its base,
- * if the user forces that. */
+ * changed by an output (NULL: none). Bases are the arguments, and every link of a chain that was
+ * found so far: who writes or removes asks before, which is early, and once more when all links are
+ * known, which is when all is read: a copy may have stood in for what is damaged. may_replace: what
+ * is restored may take the place of a base of files, if the user forces that. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct common *o);
+
+/* That what is compressed is no link that its own base needs, or holds one: the delta would be lost
+ * with the source that it is made to outlive. To be asked when the base is ready. */
+int check_source(const char *source, const struct common *o);
 
 #endif

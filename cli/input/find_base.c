@@ -318,6 +318,8 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
     for (size_t i = 0; b && !b->is_archive && i < o->bases->n_others; i++) /* whose view it is */
         if (o->bases->list[o->bases->others[i]].name == b->name)
             o->bases->list[o->bases->others[i]].is_used = 1;
+    for (struct base *f = o->bases->found; b && !b->is_archive && f; f = f->next_found)
+        if (f->name == b->name) f->is_used = 1;
     return *code == CODE_OK ? b : NULL;
 }
 

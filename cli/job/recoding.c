@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../choose/members.h"
 #include "../choose/policy.h"
@@ -157,7 +158,7 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
 
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
                    const struct attributes *attributes, const char *name,
-                   const struct coding *coding, const struct common *o)
+                   const struct coding *coding, const struct common *o, int *is_useless)
 {
     struct members m;
     struct base_use use;
@@ -193,9 +194,14 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
         code = recode_member(&m, i, window, writer, out, o);
     free(window);
     code = finish_snapshot(code, writer, out, &m, &use, o);
-    if (code == CODE_OK) code = commit_output(out, attributes);
+    if (is_useless)
+        *is_useless = code == CODE_OK && base && use.is_measured && use.n_predicted == 0;
+    if (is_useless && *is_useless && out->held >= 0) close(take_held(out));
+    else if (is_useless && *is_useless) discard_output(out);
+    else if (code == CODE_OK) code = commit_output(out, attributes);
     progress_clear();
-    if (code == CODE_OK) say_sizes(o, shown, total, out->outlet.size, total, start);
+    if (code == CODE_OK && !(is_useless && *is_useless))
+        say_sizes(o, shown, total, out->outlet.size, total, start);
     free(shown);
     free_members(&m);
     return code;

@@ -130,6 +130,7 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
 {
     memset(use, 0, sizeof *use);
     if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK) code = protect_bases(NULL, out->path, 0, o);
     if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
         enum lmc_status status = record_choices(writer, m);

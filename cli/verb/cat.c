@@ -601,6 +601,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
         code = options->safetensors ? cat_safetensors(&e, &out, names, n, options)
                                     : cat_one(&e, &out, n ? names[0] : NULL, options);
     progress_clear();
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* and stood in */
     if (code == CODE_OK) code = commit_output(&out, &attributes);
     else discard_output(&out);
     if (code == CODE_OK && o->verbosity >= 2) {

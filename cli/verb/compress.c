@@ -31,6 +31,16 @@
 #include "../sys/report.h"
 #include "../sys/tree.h"
 
+/* Bases are neither removed nor replaced, and what is compressed is no link that its own base
+ * needs. Asked when the base is ready; when all was read, for a copy may have stood in for a
+ * damaged link; and before a source goes. */
+static int protect_chain(const char *path, const char *snapshot, const struct compress_options *o)
+{
+    int code = is_dash(path) ? CODE_OK : check_source(path, &o->common);
+    return code == CODE_OK ? protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common)
+                           : code;
+}
+
 /* Hands all bytes of the source to the writer. */
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct compress_options *o, const struct output *out)
@@ -106,6 +116,7 @@ static int remove_file_source(const char *path, const char *snapshot,
 {
     size_t n_files;
     int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
+    if (code == CODE_OK) code = protect_chain(path, NULL, o);
     if (code == CODE_OK && unlink(path) != 0) code = fail_errno(path, errno, "cannot remove it");
     return code;
 }
@@ -127,6 +138,7 @@ static int remove_directory_source(const char *root, const char *snapshot, const
 {
     size_t n_files;
     int code = verify_snapshot(snapshot, root, 0, 0, &o->common, &n_files);
+    if (code == CODE_OK) code = protect_chain(root, NULL, o);
     if (code == CODE_OK && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
@@ -179,7 +191,7 @@ static int recode_held(struct output *out, const struct attributes *attributes, 
     code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
                                    : fail_errno(name, errno, "cannot access its scratch file");
     if (code == CODE_OK)
-        code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common);
+        code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common, NULL);
     else discard_output(out);
     close_archive(&a);
     return code;
@@ -257,6 +269,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     const struct base *base;
     int code = choose_base(&base, &o->common);
     w->start = now();
+    if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) return code;
     memset(&attributes, 0, sizeof attributes);
     if (S_ISREG(s->st.st_mode)) attributes = attributes_of_stat(&s->st);
@@ -272,6 +285,8 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, &o->common);
     if (code == CODE_OK) code = add_source(s, &m, 0, writer, o, &out);
     code = finish_snapshot(code, writer, &out, &m, &w->use, &o->common);
+    if (code == CODE_OK) code = protect_chain(path, snapshot, o);
+    if (code != CODE_OK) discard_output(&out);
     w->is_useless = code == CODE_OK && is_useless(&w->use, o);
     w->from = progress_done();
     if (code == CODE_OK && !w->is_useless) code = commit_output(&out, &attributes);
@@ -392,6 +407,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     uint64_t total = 0;
     int code = choose_base(&base, &o->common);
     w->start = now();
+    if (code == CODE_OK) code = protect_chain(root, snapshot, o);
     if (code != CODE_OK) return code;
     order_members(m, base ? &base->source : NULL);
     if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot access it");
@@ -407,6 +423,8 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++) code = write_member(m, i, writer, o, &out);
     code = finish_snapshot(code, writer, &out, m, &w->use, &o->common);
+    if (code == CODE_OK) code = protect_chain(root, snapshot, o);
+    if (code != CODE_OK) discard_output(&out);
     w->is_useless = code == CODE_OK && is_useless(&w->use, o);
     w->from = progress_done();
     w->to = out.outlet.size;

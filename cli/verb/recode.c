@@ -38,11 +38,36 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
     return code;
 }
 
+/* What is written needs the base only if it is of use: otherwise it is written once more, without.
+ * What goes to a pipe waits until that is known. */
+static int recode_onto(struct archive *a, const struct base *base, const char *output,
+                       const struct recode_options *o)
+{
+    const struct attributes attributes = attributes_of_stat(&a->st);
+    struct output out;
+    int is_useless = 0, code = open_output(&out, output, &a->st, o->common.force);
+    if (code != CODE_OK) return code;
+    if (base && !out.temporary) code = hold_output(&out);
+    if (code == CODE_OK)
+        code =
+            recode_archive(a, base, &out, &attributes, NULL, &o->coding, &o->common, &is_useless);
+    else discard_output(&out);
+    if (!is_useless) return code;
+    if (!out.open) code = open_output(&out, output, &a->st, o->common.force);
+    if (code == CODE_OK)
+        code = recode_archive(a, NULL, &out, &attributes, NULL, &o->coding, &o->common, NULL);
+    if (code == CODE_OK && o->common.verbosity > 0 && !o->common.bases->is_quiet)
+        say(a->name,
+            "nothing of it was found in the base %.300s: %.300s is written without it, and does "
+            "not need it",
+            base->name, output ? output : STANDARD_OUTPUT);
+    return code;
+}
+
 int recode_snapshot(const char *tip, const char *onto, const char *output,
                     const struct recode_options *o)
 {
     struct archive a;
-    struct output out;
     struct base *base = onto ? find_base_named(onto, &o->common) : NULL;
     const lmc_base *own;
     int code;
@@ -53,11 +78,8 @@ int recode_snapshot(const char *tip, const char *onto, const char *output,
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, &o->common);
     if (code == CODE_OK) code = read_archive_index(&a, own);
     if (code == CODE_OK && base) code = prepare_onto(base, &a, &o->common);
-    if (code == CODE_OK) code = open_output(&out, output, &a.st, o->common.force);
-    if (code == CODE_OK) {
-        const struct attributes attributes = attributes_of_stat(&a.st);
-        code = recode_archive(&a, base, &out, &attributes, NULL, &o->coding, &o->common);
-    }
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common); /* those found, too */
+    if (code == CODE_OK) code = recode_onto(&a, base, output, o);
     close_archive(&a);
     return code;
 }

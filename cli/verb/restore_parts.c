@@ -36,6 +36,8 @@ struct extraction {
     unsigned char *window;
     size_t *made; /* entries of directories that were not there, below the target */
     size_t n_made, room;
+    char **fresh; /* paths of what was made where nothing was, in the order of that */
+    size_t n_fresh, room_for_fresh;
     uint64_t size;
     size_t n_files;
 };
@@ -55,12 +57,37 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
+static void add_fresh(struct extraction *x, const char *full)
+{
+    if (x->n_fresh == x->room_for_fresh) {
+        x->room_for_fresh = x->room_for_fresh * 2 + 16;
+        x->fresh = (char **)resize((void *)x->fresh, x->room_for_fresh, sizeof *x->fresh);
+    }
+    x->fresh[x->n_fresh++] = copy_string(full, strlen(full));
+}
+
+/* After an error, so that the same command can be run again: nothing of it exists already. The last
+ * is removed first; a directory into which somebody else has put something stays. */
+static void remove_fresh(struct extraction *x)
+{
+    for (size_t i = x->n_fresh; i-- > 0;)
+        if (remove(x->fresh[i]) != 0 && errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST)
+            (void)fail_errno(x->fresh[i], errno, "cannot remove it");
+}
+
+static void free_fresh(struct extraction *x)
+{
+    for (size_t i = 0; i < x->n_fresh; i++) free(x->fresh[i]);
+    free((void *)x->fresh);
+}
+
 /* Its modes and times come in the end: until then nobody else looks into it. 0 or errno. */
 static int make_wanted_directory(struct extraction *x, const char *full, const char *path)
 {
     size_t number;
     const int is_known = *path && lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK;
     if (mkdir(full, is_known ? 0700 : 0777) != 0) return errno == EEXIST ? 0 : errno;
+    add_fresh(x, full);
     if (!is_known) return 0;
     if (x->n_made == x->room) {
         x->room = x->room * 2 + 16;
@@ -70,8 +97,9 @@ static int make_wanted_directory(struct extraction *x, const char *full, const c
     return 0;
 }
 
-/* Those below first: a directory may become one that cannot be entered. */
-static int finish_directories(struct extraction *x)
+/* Those below first: a directory may become one that cannot be entered. is_undone: those that are
+ * still there. */
+static int finish_directories(struct extraction *x, int is_undone)
 {
     int code = CODE_OK;
     while (x->n_made) {
@@ -81,7 +109,8 @@ static int finish_directories(struct extraction *x)
         const int fd = open(full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         const int error = fd < 0 ? errno : set_attributes(fd, &attributes);
         if (fd >= 0) close(fd);
-        if (error) code = worse(code, fail_errno(full, error, "cannot set its mode and time"));
+        if (error && !(is_undone && error == ENOENT))
+            code = worse(code, fail_errno(full, error, "cannot set its mode and time"));
         free(full);
     }
     free(x->made);
@@ -115,11 +144,11 @@ static int make_safe_parents(struct extraction *x, const char *path)
 }
 
 /* What is at the place of a file or link: nothing, or with -f something that may go. */
-static int clear_place(const char *full, const struct common *o)
+static int clear_place(const char *full, int *is_fresh, const struct common *o)
 {
     struct stat st;
-    if (lstat(full, &st) != 0)
-        return errno == ENOENT ? CODE_OK : fail_errno(full, errno, "cannot access it");
+    *is_fresh = lstat(full, &st) != 0;
+    if (*is_fresh) return errno == ENOENT ? CODE_OK : fail_errno(full, errno, "cannot access it");
     if (S_ISDIR(st.st_mode)) return fail(CODE_ERROR, full, "exists already, as a directory");
     if (!o->force) return fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
     /* a link is replaced, never written through */
@@ -163,11 +192,11 @@ static int extract_file(struct extraction *x, size_t number, const char *path)
     struct attributes attributes = attributes_of_file(f);
     struct output out;
     char *full;
-    int code;
+    int code, is_fresh = 0;
     if (!x->target) return copy_file(x, number, &x->out);
     full = join_path(x->target, path);
     code = make_safe_parents(x, path);
-    if (code == CODE_OK) code = clear_place(full, x->o);
+    if (code == CODE_OK) code = clear_place(full, &is_fresh, x->o);
     if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
     if (code == CODE_OK) code = open_output(&out, full, &x->archive.st, x->o->force);
     if (code == CODE_OK) {
@@ -176,6 +205,7 @@ static int extract_file(struct extraction *x, size_t number, const char *path)
         if (code == CODE_OK) code = commit_output(&out, &attributes);
         else discard_output(&out);
     }
+    if (code == CODE_OK && is_fresh) add_fresh(x, full);
     free(full);
     return code;
 }
@@ -222,15 +252,17 @@ static int extract_led(struct extraction *x, const struct led *l)
 static int extract_link(struct extraction *x, const struct link *l)
 {
     char *full;
-    int code;
+    int code, is_fresh = 0;
     if (!x->target || l->type != LINK_SYMBOLIC) return CODE_OK;
     full = join_path(x->target, l->path);
     code = make_safe_parents(x, l->path);
-    if (code == CODE_OK) code = clear_place(full, x->o);
+    if (code == CODE_OK) code = clear_place(full, &is_fresh, x->o);
+    if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
     if (code == CODE_OK && unlink(full) != 0 && errno != ENOENT)
         code = fail_errno(full, errno, "cannot replace it");
     if (code == CODE_OK && symlink(l->target, full) != 0)
         code = fail_errno(full, errno, "cannot make the link");
+    if (code == CODE_OK && is_fresh) add_fresh(x, full);
     x->n_files++;
     free(full);
     return code;
@@ -296,12 +328,25 @@ static void say_links(const struct extraction *x)
             w->lost->target, more);
 }
 
+/* That each name leads to something, before anything is written. */
+static int check_names(struct extraction *x)
+{
+    struct wanted *w = &x->wanted;
+    for (size_t i = 0; i < snapshot_info(x->archive.reader).n_files; i++)
+        (void)matches_any(w, lmc_reader_get_file(x->archive.reader, i)->path);
+    for (size_t i = 0; i < w->n; i++)
+        if (!w->is_used[i])
+            return fail(CODE_ERROR, x->archive.name, "has no file '%.300s'; 'lmc -l' lists them",
+                        w->patterns[i]);
+    return CODE_OK;
+}
+
 static int extract_matches(struct extraction *x)
 {
     const lmc_reader *reader = x->archive.reader;
     struct wanted *w = &x->wanted;
     const int makes_links = x->target && !w->is_dereferenced;
-    int code = CODE_OK;
+    int code = check_names(x);
     for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++)
         if (matches_any(w, lmc_reader_get_file(reader, i)->path))
             code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
@@ -309,10 +354,6 @@ static int extract_matches(struct extraction *x)
     if (code == CODE_OK && makes_links) code = link_files(x);
     for (size_t i = 0; i < x->links.n && code == CODE_OK; i++) /* last: nothing goes through them */
         if (w->is_taken[i] && makes_links) code = extract_link(x, &x->links.list[i]);
-    for (size_t i = 0; i < w->n && code == CODE_OK; i++)
-        if (!w->is_used[i])
-            code = fail(CODE_ERROR, x->archive.name, "has no file '%.300s'; 'lmc -l' lists them",
-                        w->patterns[i]);
     return code;
 }
 
@@ -350,7 +391,8 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
                     !target || o->links == LINKS_FOLLOW);
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
         code = extract_matches(&x);
-        if (target) code = worse(code, finish_directories(&x));
+        if (code != CODE_OK) remove_fresh(&x);
+        if (target) code = worse(code, finish_directories(&x, code != CODE_OK));
         progress_clear();
         if (!target && code == CODE_OK) {
             struct attributes none;
@@ -364,6 +406,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
             x.n_files == 1 ? "" : "s", (unsigned long long)x.size, (now() - start) * 1e3);
     free(x.window);
     free(x.is_done);
+    free_fresh(&x);
     free_wanted(&x.wanted);
     free_links(&x.links);
     close_archive(&x.archive);

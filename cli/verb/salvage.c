@@ -309,6 +309,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o);
     if (code == CODE_OK) code = choose_salvage_base(&s, &base);
+    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
     if (code == CODE_OK) code = open_salvage(&s, base);
     if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
     if (code == CODE_OK) {

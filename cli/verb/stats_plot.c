@@ -31,6 +31,11 @@ int write_plots(const struct stats *s)
     for (int which = 0; which < count_plots(s) && code == CODE_OK; which++) {
         char *path = name_plot(s, (enum stats_plot)which);
         struct chart c;
+        code = protect_bases(NULL, path, 0, s->o); /* those found, too */
+        if (code != CODE_OK) {
+            free(path);
+            break;
+        }
         open_chart(&c, s, which == PLOT_DENSITY, 56, which == PLOT_DENSITY ? 40 : 56);
         if (which == PLOT_DENSITY) plot_density(&c);
         else plot_compressibility(&c);
