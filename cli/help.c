@@ -347,8 +347,8 @@ static const struct topic topics[] = {
               "Where the layout changes (another header, files that come or go), the snapshot\n"
               "is restored beside TARGET and takes its place at once. Files that are not in the\n"
               "new snapshot are removed. Hard links, and links within TARGET, are refused\n"
-              "unless forced with -f: what else they name would change, too. -f also opens\n"
-              "files that are read-only.\n"},
+              "unless forced with -f: what else they name would change, too. So are links that\n"
+              "the new snapshot lacks, which -f removes. -f also opens read-only files.\n"},
     {"series", "  lmc series DIR add [--name NAME] [--every N] [--anchor] [--verify] [--rm]\n"
                "      SNAPSHOT\n"
                "  lmc series DIR list [--json]                 restore [-o OUT] [-f] NAME\n"

@@ -466,11 +466,13 @@ class Links(Case):
             self.lmc("-f", "--base", base, "next")
             self.lmc("-d", "--base", base, "-f", "-o", "out", "next.lmc")
             self.same("next", "out")
-        self.lmc("apply", "next.lmc", "hub")
+        self.refuses("apply", "next.lmc", "hub", code=1, says="m/dangling: is a link that next.lmc does not have")
+        self.lmc("apply", "-f", "next.lmc", "hub")
         self.same("next", "hub")
         os.unlink(self.path("next/m/new"))  # nothing but a link
         self.lmc("-f", "--base", "hub", "next")
-        self.lmc("apply", "next.lmc", "hub", says="holds the files that next.lmc restores already; 1 link was changed")
+        self.refuses("apply", "next.lmc", "hub", code=1, says="m/new: is a link that next.lmc does not have")
+        self.lmc("apply", "-f", "next.lmc", "hub", says="holds the files that next.lmc restores already; 1 link was changed")
         self.same("next", "hub")
         self.lmc("apply", "next.lmc", "hub", says="holds what next.lmc restores already")
 
