@@ -476,6 +476,27 @@ class Links(Case):
         self.same("next", "hub")
         self.lmc("apply", "next.lmc", "hub", says="holds what next.lmc restores already")
 
+    def test_cat_follows_links(self):
+        """-dc of a link that leads to nothing wrote nothing, with the code 0; cat knew no links at all."""
+        os.symlink("/dev/null", self.path("hub/null"))
+        os.symlink("there", self.path("hub/back"))
+        os.symlink("back", self.path("hub/there"))
+        self.lmc("--no-dereference", "hub", says="")
+        data = self.read("hub/m/latest/model.safetensors")
+        for path in ("m/latest/model.safetensors", "m/snapshots/a/model.safetensors"):
+            self.assertEqual(self.lmc("cat", "hub.lmc", "--file", path).stdout, data)
+            self.assertEqual(self.lmc("-dc", "hub.lmc", path).stdout, data)
+            self.assertEqual(self.lmc("cat", "hub.lmc", "--file", path, "w").stdout, self.lmc("cat", "hub.lmc", "--file", "m/blobs/1", "w").stdout)
+            self.assertEqual(self.lmc("cat", "--safetensors", "hub.lmc", "--file", path).stdout,
+                             self.lmc("cat", "--safetensors", "hub.lmc", "--file", "m/blobs/1").stdout)
+        for path, target in (("m/dangling", None), ("null", "/dev/null"), ("back", "there")):
+            target = target or os.readlink(self.path("hub/" + path))
+            self.assertEqual(self.refuses("-dc", "hub.lmc", path, code=1, says="'%s' is a link to '%s', which the snapshot does not hold" %
+                                          (path, target)).stdout, b"")
+            self.refuses("cat", "hub.lmc", "--file", path, code=1, says="'%s' is a link to '%s', which is no file of the snapshot" % (path, target))
+        self.refuses("cat", "hub.lmc", "--file", "m/latest", code=1, says="which is no file of the snapshot")
+        self.lmc("-dc", "hub.lmc", "m/*", says="m/absolute: is a link to")
+
     def test_hostile_links(self):
         """No file is written through a link, and no link is made through another one."""
         os.mkdir(self.path("d"))

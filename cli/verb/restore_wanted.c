@@ -104,13 +104,13 @@ static int make_plain(char *path)
 }
 
 /* The link that the path is, or that is a directory above it; NULL: none. *size: of its path. */
-static const struct link *find_link_on(const struct wanted *w, char *path, size_t *size)
+static const struct link *find_link_on(const struct links *links, char *path, size_t *size)
 {
     for (*size = strcspn(path, "/");; *size += 1 + strcspn(path + *size + 1, "/")) {
         const char end = path[*size];
         const struct link *l;
         path[*size] = 0;
-        l = find_link_record(w->links, path);
+        l = find_link_record(links, path);
         path[*size] = end;
         if (l && l->type == LINK_SYMBOLIC) return l;
         if (!end) return NULL;
@@ -133,6 +133,25 @@ static char *step(const struct link *l, const char *rest)
     return NULL;
 }
 
+char *follow_links(const struct links *links, const char *path, const struct link **first,
+                   unsigned char *is_taken)
+{
+    char *at = copy_string(path, strlen(path));
+    *first = NULL;
+    for (int n = 0; at && n < 40; n++) {
+        size_t size;
+        const struct link *l = make_plain(at) && *at ? find_link_on(links, at, &size) : NULL;
+        char *to;
+        if (!l) break;
+        if (is_taken) is_taken[l - links->list] = 1;
+        if (!*first) *first = l;
+        to = step(l, at + size);
+        free(at);
+        at = to;
+    }
+    return at;
+}
+
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
     if (w->n_led == w->room) {
@@ -148,20 +167,9 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
  * NULL: as is wanted of all, be it a file or a directory. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
-    const struct link *first = NULL;
-    char *at = copy_string(path, strlen(path));
+    const struct link *first;
+    char *at = follow_links(w->links, path, &first, w->is_taken);
     int result = 0;
-    for (int n = 0; at && n < 40; n++) {
-        size_t size;
-        const struct link *l = make_plain(at) && *at ? find_link_on(w, at, &size) : NULL;
-        char *to;
-        if (!l) break;
-        w->is_taken[l - w->links->list] = 1;
-        if (!first) first = l;
-        to = step(l, at + size);
-        free(at);
-        at = to;
-    }
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
         add_led(w, at, shown ? shown : w->is_dereferenced ? path : at);
         if (w->n_followed++ == 0) w->followed = first;
@@ -251,6 +259,7 @@ void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct
     qsort((void *)w->files, w->n_files, sizeof *w->files, compare_texts);
     for (size_t i = 0; i < n; i++) /* "latest/config.json", where latest is a link */
         if (follow(w, patterns[i], NULL)) w->is_used[i] = 1;
+    w->named_lost = w->lost;
     for (size_t i = 0; i < links->n; i++)
         if (links->list[i].type == LINK_SYMBOLIC && matches_any(w, links->list[i].path)) {
             if (!w->is_taken[i]) (void)follow(w, links->list[i].path, NULL);
