@@ -403,7 +403,11 @@ static const struct topic topics[] = {
              "headers of the file not counted. Twins are not looked for, and what is quantised\n"
              "is measured as if it were stored exactly. --base gives what deltas among the two\n"
              "are made against, if it is not the other one. Both are read whole. The exit code\n"
-             "is 0 if that went well, whether they differ or not.\n"},
+             "is 0 if that went well, whether they differ or not.\n"
+             "\n"
+             "Lines at the end tell what else differs: in files of tensors the bytes that are\n"
+             "in none (headers, pickles, metadata), files of tensors that have come or gone,\n"
+             "and where symbolic links lead.\n"},
     {"stats", "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [LEVEL] [--base PATH]...\n"
               "      SNAPSHOT...\n"
               "\n"
