@@ -57,6 +57,8 @@ class Arguments(Case):
     def test_version_takes_no_files(self):
         self.write("f", b"x")
         self.refuses(None, "version", "f", code=2, says="takes no files")
+        for word in ("--help", "-h"):
+            self.assertEqual(self.lmc("version", word).stdout, self.lmc("--help").stdout)
 
     def test_a_verb_is_a_verb_wherever_it_stands(self):
         """Finding 3: 'lmc --rm -f diff live x.lmc' compressed and removed both."""
@@ -415,6 +417,16 @@ class Links(Case):
         self.assertEqual(self.listing("again.lmc")["links"], listing["links"])
         self.lmc("--rm", "-f", "hub")
         self.assertFalse(os.path.lexists(self.path("hub")))
+
+    def test_links_to_devices(self):
+        """A link to /dev/null was one "to directories outside", or stored without a word."""
+        os.makedirs(self.path("d"))
+        os.symlink("/dev/null", self.path("d/null"))
+        for args in ((), ("--dereference",)):
+            p = self.lmc("-f", *args, "d", says="d: holds 1 link to devices, pipes or sockets, which are stored as links")
+            self.assertNotIn(b"directories", p.stderr)
+            self.assertEqual(self.listing("d.lmc")["links"], [{"path": "null", "type": "symbolic", "target": "/dev/null"}])
+        self.lmc("-f", "--no-dereference", "d")
 
     def test_only_links(self):
         os.mkdir(self.path("only"))

@@ -145,8 +145,7 @@ static int compare_files(struct diff_rest *rest, const struct diff *d)
     collect_files(&a, d->a);
     collect_files(&b, d->b);
     while (code == CODE_OK && (i < a.n || k < b.n)) {
-        const int order =
-            i == a.n ? 1 : k == b.n ? -1 : compare_numbered(&a.list[i], &b.list[k]);
+        const int order = i == a.n ? 1 : k == b.n ? -1 : compare_numbered(&a.list[i], &b.list[k]);
         if (order == 0) code = compare_rest(rest, d, &a.list[i], &b.list[k]);
         else if (order < 0) add_file(rest, DIFF_REMOVED, a.list[i].file->path);
         else add_file(rest, DIFF_ADDED, b.list[k].file->path);
@@ -178,7 +177,10 @@ static int read_links_of(struct links *l, const struct base *b, const struct com
     return code;
 }
 
-static char *copy_or_null(const char *text) { return text ? copy_string(text, strlen(text)) : NULL; }
+static char *copy_or_null(const char *text)
+{
+    return text ? copy_string(text, strlen(text)) : NULL;
+}
 
 static void add_link(struct diff_rest *rest, const struct link *old, const struct link *link)
 {
