@@ -24,7 +24,6 @@
 #include "../sys/report.h"
 #include "cat_slice.h"
 #include "cat_view.h"
-#include "restore_wanted.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
 #define WINDOW_GAP ((uint64_t)256 << 10)

@@ -32,12 +32,6 @@ struct wanted {
     const struct link *named_lost;      /* of those lost, the first that a pattern names */
 };
 
-/* Where the path leads by links on it, and by those that they lead to; NULL: out of the snapshot.
- * *first: the first link; NULL: there is none, and the path is made plain. is_taken: of each link,
- * set for those on the way; or NULL. To be freed. */
-char *follow_links(const struct links *links, const char *path, const struct link **first,
-                   unsigned char *is_taken);
-
 /* Finds the links that the patterns want, and what they lead to, and so on. */
 void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct links *links,
                  const lmc_reader *reader, int is_dereferenced);
