@@ -246,7 +246,7 @@ static const struct link *find_link_on(const struct links *links, char *path, si
 }
 
 /* Where the path leads by one link; NULL: out of the snapshot. To be freed. */
-static char *step(const struct link *l, const char *rest)
+static char *take_link(const struct link *l, const char *rest)
 {
     char *directory, *target, *to;
     if (*l->target == '/') return NULL;
@@ -273,7 +273,7 @@ char *follow_links(const struct links *links, const char *path, const struct lin
         if (!l) break;
         if (is_taken) is_taken[l - links->list] = 1;
         if (!*first) *first = l;
-        to = step(l, at + size);
+        to = take_link(l, at + size);
         free(at);
         at = to;
     }
