@@ -461,6 +461,11 @@ static void set_defaults(struct reading *r)
     r->at = 1;
 }
 
+static int is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 /* "lmc help TOPIC" and "lmc version", with options before it or without. 1: it was that. */
 static int answer(const struct reading *r, int *code)
 {
@@ -468,6 +473,7 @@ static int answer(const struct reading *r, int *code)
     const char *word = at ? r->argv[at] : "";
     if (strcmp(word, "help") == 0) *code = print_help(at + 1 < r->argc ? r->argv[at + 1] : "");
     else if (strcmp(word, "version") != 0) return 0;
+    else if (at + 2 == r->argc && is_help(r->argv[at + 1])) *code = print_help("");
     else if (at + 1 == r->argc) *code = print_version();
     else
         *code = fail(CODE_USAGE, NULL,

@@ -347,8 +347,8 @@ static const struct topic topics[] = {
               "Where the layout changes (another header, files that come or go), the snapshot\n"
               "is restored beside TARGET and takes its place at once. Files that are not in the\n"
               "new snapshot are removed. Hard links, and links within TARGET, are refused\n"
-              "unless forced with -f: what else they name would change, too. -f also opens\n"
-              "files that are read-only.\n"},
+              "unless forced with -f: what else they name would change, too. So are links that\n"
+              "the new snapshot lacks, which -f removes. -f also opens read-only files.\n"},
     {"series", "  lmc series DIR add [--name NAME] [--every N] [--anchor] [--verify] [--rm]\n"
                "      SNAPSHOT\n"
                "  lmc series DIR list [--json]                 restore [-o OUT] [-f] NAME\n"
@@ -403,7 +403,11 @@ static const struct topic topics[] = {
              "headers of the file not counted. Twins are not looked for, and what is quantised\n"
              "is measured as if it were stored exactly. --base gives what deltas among the two\n"
              "are made against, if it is not the other one. Both are read whole. The exit code\n"
-             "is 0 if that went well, whether they differ or not.\n"},
+             "is 0 if that went well, whether they differ or not.\n"
+             "\n"
+             "Lines at the end tell what else differs: in files of tensors the bytes that are\n"
+             "in none (headers, pickles, metadata), files of tensors that have come or gone,\n"
+             "and where symbolic links lead.\n"},
     {"stats", "  lmc stats [--json] [--svg PREFIX] [-f] [-v] [LEVEL] [--base PATH]...\n"
               "      SNAPSHOT...\n"
               "\n"

@@ -491,6 +491,31 @@ class Refusals(ApplyCase):
         self.assertEqual(self.read("elsewhere"), steps[1]["config.json"])
         self.holds("s0", steps[1])
 
+    def test_links_of_the_user(self):
+        """A link that the user has made was removed without a word. What an earlier delta of the same command has made may go."""
+        steps = steps_of_tree(3)
+        steps[2]["added"] = b"another layout"
+        for k, content in enumerate(steps):
+            self.put("s%d" % k, content)
+        os.symlink("config.json", self.path("s1/passing"))
+        for k in (1, 2):
+            self.lmc("--base", "s%d" % (k - 1), "s%d" % k, "-o", "d%d" % k, says="")
+        for start in (0, 1, 2):  # in place, beside, and what holds the files already
+            delta = "d%d" % min(2, start + 1)
+            for args in ((), ("--trust-base",)):
+                shutil.copytree(self.path("s%d" % start), self.path("t"), symlinks=True)
+                os.symlink("config.json", self.path("t/best"))
+                before = self.snapshot("t")
+                self.apply_refuses(*args, delta, "t", code=1, says="t/best: is a link that %s does not have" % delta)
+                self.assertEqual((self.snapshot("t"), os.readlink(self.path("t/best"))), (before, "config.json"))
+                self.apply("-f", *args, delta, "t", says="1 link was changed" if start == 2 else "")
+                self.assertFalse(os.path.lexists(self.path("t/best")))
+                self.apply(*args, delta, "t", says="already")
+                shutil.rmtree(self.path("t"))
+        self.copy("s0")
+        self.apply("d1", "d2", "t")
+        self.assertFalse(os.path.lexists(self.path("t/passing")))
+
     def test_permissions(self):
         steps = steps_of_tree(2)
         self.make_chain(steps)
@@ -843,15 +868,19 @@ class Interruptions(ApplyCase):
         base, result = self.large()
         self.prepare(base, result)
         for number in (signal.SIGTERM, signal.SIGINT):
-            self.copy("s0")
-            p = subprocess.Popen([LMC, "apply", "d1", "t"], cwd=self.dir, stderr=subprocess.PIPE,
-                                 preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
-            while p.poll() is None and not os.path.exists(self.side()):
-                pass
-            p.send_signal(number)
-            p.wait(timeout=60)
-            p.stderr.close()
-            self.assertIn(p.returncode, (-number, 0))
+            for _ in range(5):  # unless it has ended before
+                path = self.copy("s0")
+                os.utime(path, (1, 1))
+                p = subprocess.Popen([LMC, "apply", "d1", "t"], cwd=self.dir, stderr=subprocess.PIPE,
+                                     preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+                while p.poll() is None and os.stat(path).st_mtime == 1:
+                    pass
+                p.send_signal(number)
+                text = p.communicate(timeout=60)[1]
+                self.assertIn(p.returncode, (-number, 0))
+                if p.returncode:
+                    self.assertEqual(text, b"lmc: t: is left half applied; give the same command again, and it goes on\n")
+                    break
             self.apply("d1", "t", says="")
             self.holds("t", result)
 

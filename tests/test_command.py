@@ -2206,6 +2206,35 @@ class Diff(Case):
         self.assertEqual(self.diff("nothing", "old")["tensors"][0]["status"], "added")
         self.assertEqual(self.diff("old", "nothing")["delta_size"], 0)
 
+    def test_what_is_no_tensor(self):
+        """Other metadata, and links that lead elsewhere, were "same"."""
+        w = [("w", "BF16", [100], self.w[:200])]
+        for k in (0, 1):
+            self.write("m%d/a" % k, safetensors(w, {"step": str(k)}))
+            self.write("m%d/b" % k, safetensors(w, {"step": str(9 + k)}))  # a byte more
+            self.write("m%d/same" % k, safetensors(w))
+            self.write("m%d/moved%d" % (k, k), safetensors([("x", "BF16", [100], self.w[:200])]))
+            for name, target in (("last", "ab"[k]), ("same-link", "a"), ("only%d" % k, "a")):
+                os.symlink(target, self.path("m%d/%s" % (k, name)))
+            self.lmc("m%d" % k)
+        size = 8 + struct.unpack("<Q", self.read("m0/b")[:8])[0]
+        for a, b in (("m0", "m1"), ("m0.lmc", "m1.lmc"), ("m0", "m1.lmc")):
+            o = self.diff(a, b)
+            self.assertEqual({t["status"] for t in o["tensors"]}, {"same"})
+            found = {f.pop("path"): f for f in o["outside_tensors"]}
+            self.assertEqual(found.pop("a"), {"status": "changed", "size": size, "old_size": size, "changed_bytes": 1})
+            self.assertEqual(found.pop("b")["status"], "changed")
+            self.assertEqual(found, {"moved0": {"status": "removed"}, "moved1": {"status": "added"}})
+            self.assertEqual(o["links"], [{"path": "last", "status": "changed", "target": "b", "old_target": "a"}, {"path": "only1", "status": "added", "target": "a"},
+                                          {"path": "only0", "status": "removed", "old_target": "a"}])
+            text = self.lmc("diff", a, b).stdout.decode()
+            self.assertIn("\n  changed  1 of %d bytes of headers, pickles and metadata  in a\n" % size, text)
+            self.assertIn("\n  changed  link last to b, before to a\n", text)
+        o = self.diff("m0", "m0.lmc")
+        self.assertEqual((o["outside_tensors"], o["links"]), ([], []))
+        o = self.diff("m0/a", "m1/b")["outside_tensors"]
+        self.assertEqual([(f["path"], f["status"]) for f in o], [("", "changed")])
+
     def test_chains(self):
         self.lmc("old")
         self.lmc("new", "--base", "old.lmc")

@@ -58,6 +58,8 @@ class Arguments(Case):
     def test_version_takes_no_files(self):
         self.write("f", b"x")
         self.refuses(None, "version", "f", code=2, says="takes no files")
+        for word in ("--help", "-h"):
+            self.assertEqual(self.lmc("version", word).stdout, self.lmc("--help").stdout)
 
     def test_a_verb_is_a_verb_wherever_it_stands(self):
         """Finding 3: 'lmc --rm -f diff live x.lmc' compressed and removed both."""
@@ -452,6 +454,16 @@ class Links(Case):
         self.lmc("--rm", "-f", "hub")
         self.assertFalse(os.path.lexists(self.path("hub")))
 
+    def test_links_to_devices(self):
+        """A link to /dev/null was one "to directories outside", or stored without a word."""
+        os.makedirs(self.path("d"))
+        os.symlink("/dev/null", self.path("d/null"))
+        for args in ((), ("--dereference",)):
+            p = self.lmc("-f", *args, "d", says="d: holds 1 link to devices, pipes or sockets, which are stored as links")
+            self.assertNotIn(b"directories", p.stderr)
+            self.assertEqual(self.listing("d.lmc")["links"], [{"path": "null", "type": "symbolic", "target": "/dev/null"}])
+        self.lmc("-f", "--no-dereference", "d")
+
     def test_only_links(self):
         os.mkdir(self.path("only"))
         os.symlink("x", self.path("only/x"))
@@ -502,13 +514,36 @@ class Links(Case):
             self.lmc("-f", "--base", base, "next")
             self.lmc("-d", "--base", base, "-f", "-o", "out", "next.lmc")
             self.same("next", "out")
-        self.lmc("apply", "next.lmc", "hub")
+        self.refuses("apply", "next.lmc", "hub", code=1, says="m/dangling: is a link that next.lmc does not have")
+        self.lmc("apply", "-f", "next.lmc", "hub")
         self.same("next", "hub")
         os.unlink(self.path("next/m/new"))  # nothing but a link
         self.lmc("-f", "--base", "hub", "next")
-        self.lmc("apply", "next.lmc", "hub", says="holds the files that next.lmc restores already; 1 link was changed")
+        self.refuses("apply", "next.lmc", "hub", code=1, says="m/new: is a link that next.lmc does not have")
+        self.lmc("apply", "-f", "next.lmc", "hub", says="holds the files that next.lmc restores already; 1 link was changed")
         self.same("next", "hub")
         self.lmc("apply", "next.lmc", "hub", says="holds what next.lmc restores already")
+
+    def test_cat_follows_links(self):
+        """-dc of a link that leads to nothing wrote nothing, with the code 0; cat knew no links at all."""
+        os.symlink("/dev/null", self.path("hub/null"))
+        os.symlink("there", self.path("hub/back"))
+        os.symlink("back", self.path("hub/there"))
+        self.lmc("--no-dereference", "hub", says="")
+        data = self.read("hub/m/latest/model.safetensors")
+        for path in ("m/latest/model.safetensors", "m/snapshots/a/model.safetensors"):
+            self.assertEqual(self.lmc("cat", "hub.lmc", "--file", path).stdout, data)
+            self.assertEqual(self.lmc("-dc", "hub.lmc", path).stdout, data)
+            self.assertEqual(self.lmc("cat", "hub.lmc", "--file", path, "w").stdout, self.lmc("cat", "hub.lmc", "--file", "m/blobs/1", "w").stdout)
+            self.assertEqual(self.lmc("cat", "--safetensors", "hub.lmc", "--file", path).stdout,
+                             self.lmc("cat", "--safetensors", "hub.lmc", "--file", "m/blobs/1").stdout)
+        for path, target in (("m/dangling", None), ("null", "/dev/null"), ("back", "there")):
+            target = target or os.readlink(self.path("hub/" + path))
+            self.assertEqual(self.refuses("-dc", "hub.lmc", path, code=1, says="'%s' is a link to '%s', which the snapshot does not hold" %
+                                          (path, target)).stdout, b"")
+            self.refuses("cat", "hub.lmc", "--file", path, code=1, says="'%s' is a link to '%s', which is no file of the snapshot" % (path, target))
+        self.refuses("cat", "hub.lmc", "--file", "m/latest", code=1, says="which is no file of the snapshot")
+        self.lmc("-dc", "hub.lmc", "m/*", says="m/absolute: is a link to")
 
     def test_hostile_links(self):
         """No file is written through a link, and no link is made through another one."""

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../sys/memory.h"
+#include "../sys/names.h"
 #include "../sys/report.h"
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
@@ -204,6 +205,79 @@ const struct link *find_link_record(const struct links *l, const char *path)
         else high = middle;
     }
     return NULL;
+}
+
+/* -- where links lead -- */
+
+/* "a/../b" and "./b" are b; in place. 0: it leads out of the snapshot. */
+static int make_plain(char *path)
+{
+    char *to = path;
+    for (const char *part = path; part;) {
+        const size_t size = strcspn(part, "/");
+        const char *next = part[size] ? part + size + 1 : NULL;
+        if (size == 2 && part[0] == '.' && part[1] == '.') {
+            if (to == path) return 0;
+            for (to--; to > path && to[-1] != '/';) to--;
+        } else if (size && !(size == 1 && part[0] == '.')) {
+            memmove(to, part, size);
+            to += size;
+            *to++ = '/';
+        }
+        part = next;
+    }
+    if (to > path) to--;
+    *to = 0;
+    return 1;
+}
+
+/* The link that the path is, or that is a directory above it; NULL: none. *size: of its path. */
+static const struct link *find_link_on(const struct links *links, char *path, size_t *size)
+{
+    for (*size = strcspn(path, "/");; *size += 1 + strcspn(path + *size + 1, "/")) {
+        const char end = path[*size];
+        const struct link *l;
+        path[*size] = 0;
+        l = find_link_record(links, path);
+        path[*size] = end;
+        if (l && l->type == LINK_SYMBOLIC) return l;
+        if (!end) return NULL;
+    }
+}
+
+/* Where the path leads by one link; NULL: out of the snapshot. To be freed. */
+static char *take_link(const struct link *l, const char *rest)
+{
+    char *directory, *target, *to;
+    if (*l->target == '/') return NULL;
+    directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
+    target =
+        *directory ? join_path(directory, l->target) : copy_string(l->target, strlen(l->target));
+    to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
+    free(directory);
+    free(target);
+    if (make_plain(to)) return to;
+    free(to);
+    return NULL;
+}
+
+char *follow_links(const struct links *links, const char *path, const struct link **first,
+                   unsigned char *is_taken)
+{
+    char *at = copy_string(path, strlen(path));
+    *first = NULL;
+    for (int n = 0; at && n < 40; n++) {
+        size_t size;
+        const struct link *l = make_plain(at) && *at ? find_link_on(links, at, &size) : NULL;
+        char *to;
+        if (!l) break;
+        if (is_taken) is_taken[l - links->list] = 1;
+        if (!*first) *first = l;
+        to = take_link(l, at + size);
+        free(at);
+        at = to;
+    }
+    return at;
 }
 
 void free_links(struct links *l)

@@ -211,6 +211,9 @@ int list_sources(struct listing *l, const char *root, const struct common *o)
             "holds %llu link%s to directories outside of it, which are stored as links; "
             "--dereference stores what is there",
             (unsigned long long)l->n_outside, l->n_outside == 1 ? "" : "s");
+    if (l->n_special && code == CODE_OK && o->verbosity > 0)
+        say(root, "holds %llu link%s to devices, pipes or sockets, which are stored as links",
+            (unsigned long long)l->n_special, l->n_special == 1 ? "" : "s");
     if (l->n_followed && code == CODE_OK && o->verbosity > 1)
         say(root,
             "holds %llu link%s to files outside of it, which are stored as files; "

@@ -168,6 +168,29 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }
 
+int check_old_links(const char *root, const struct links *l, const struct links *before,
+                    lmc_reader *reader, const char *name)
+{
+    struct listing old;
+    size_t number;
+    int code = list_tree(&old, root, LINKS_KEEP);
+    for (size_t i = 0; i < old.n && code == CODE_OK; i++) {
+        const struct entry *e = &old.entries[i];
+        if (e->link && lmc_reader_find_file(reader, e->path, &number) != LMC_OK &&
+            !find_link_record(l, e->path) && !find_link_record(before, e->path)) {
+            char *full = join_path(root, e->path);
+            code =
+                fail(CODE_ERROR, full,
+                     "is a link that %.300s does not have, so it would be removed; move it away, "
+                     "or use -f to have it removed; nothing was changed",
+                     name);
+            free(full);
+        }
+    }
+    free_listing(&old);
+    return code;
+}
+
 int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
                  size_t *n_changed)
 {

@@ -24,6 +24,11 @@ int make_hard_link(int root, const struct link *l, const char *name);
  * snapshot. */
 int make_links(const char *root, const struct links *l, const char *name);
 
+/* Refuses a link below root that update_links() would remove, unless it is one of before, the links
+ * that lmc itself has made there: no identity covers links, so any other may be the user's. */
+int check_old_links(const char *root, const struct links *l, const struct links *before,
+                    lmc_reader *reader, const char *name);
+
 /* Makes symbolic links of a directory what the snapshot says: those that it lacks are removed,
  * others made or replaced. What is no link is left alone, and so are links that stand for files of
  * the snapshot. *n_changed: counts up. */

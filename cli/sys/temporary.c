@@ -19,7 +19,8 @@
 static struct {
     pthread_mutex_t lock;
     char *path; /* NULL: none */
-} temporary = {PTHREAD_MUTEX_INITIALIZER, NULL};
+    const char *last_name, *last_text;
+} temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, NULL};
 
 void register_temporary(char *path)
 {
@@ -43,6 +44,14 @@ void remove_temporary(void)
     unlock_temporary();
 }
 
+void set_last_words(const char *name, const char *text)
+{
+    lock_temporary();
+    temporary.last_name = name;
+    temporary.last_text = text;
+    unlock_temporary();
+}
+
 static void *signal_thread(void *user)
 {
     sigset_t *set = (sigset_t *)user;
@@ -51,6 +60,7 @@ static void *signal_thread(void *user)
     lock_temporary();
     if (temporary.path) remove_tree(temporary.path);
     progress_clear();
+    if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
     signal(number, SIG_DFL); /* die of it, so that the caller learns the truth */
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
     raise(number);

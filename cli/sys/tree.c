@@ -103,7 +103,9 @@ static int list_link(struct lister *t, const char *path, const char *full, const
     if (t->mode == LINKS_FOLLOW && S_ISDIR(st->st_mode)) return list_directory(t, path);
     size = readlink(full, target, sizeof target - 1);
     if (size <= 0) return fail_errno(full, size ? errno : ENOENT, "cannot read the link");
-    t->l->n_outside += (size_t)is_outside;
+    if (is_there && !is_file && !S_ISDIR(st->st_mode))
+        t->l->n_special += (size_t)(is_outside || t->mode == LINKS_FOLLOW);
+    else t->l->n_outside += (size_t)is_outside;
     e = add_entry(t->l, path, 0);
     e->link = copy_string(target, (size_t)size);
     e->is_file = is_file;

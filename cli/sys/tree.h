@@ -29,6 +29,7 @@ struct listing {
     size_t n, room;
     size_t n_followed; /* links to files outside of the tree */
     size_t n_outside;  /* links to directories outside of it, which were not followed */
+    size_t n_special;  /* links to devices, pipes and sockets that were not kept as links by wish */
     char **others;     /* what is no file, directory or link: sockets, pipes, devices */
     size_t n_others;
 };

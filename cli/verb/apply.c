@@ -183,6 +183,23 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     return code;
 }
 
+/* To be asked before anything is changed by the delta: what it does not know is the user's. */
+static int check_target_links(const struct apply *a, const struct archive *archive)
+{
+    struct links links, before;
+    int code = CODE_OK;
+    if (!a->is_tree || a->o->force) return CODE_OK;
+    if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
+    memset(&before, 0, sizeof before);
+    if (a->has_last && read_links(&before, a->last.reader) != 0)
+        code = fail_bad_links(a->last.name);
+    if (code == CODE_OK)
+        code = check_old_links(a->path, &links, &before, archive->reader, archive->name);
+    free_links(&before);
+    free_links(&links);
+    return code;
+}
+
 /* *next: the first delta that is still to be applied to the target, whose identity is known;
  * n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
@@ -194,7 +211,9 @@ static int find_next(struct apply *a, size_t *next)
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
             is_done = code == CODE_OK && holds_result(b, archive.reader);
-            if (is_done && i == a->n_deltas) code = update_target_links(a, &archive);
+            if (is_done && i == a->n_deltas) code = check_target_links(a, &archive);
+            if (is_done && i == a->n_deltas && code == CODE_OK)
+                code = update_target_links(a, &archive);
             close_archive(&archive);
             if (code != CODE_OK) return code;
         }
@@ -264,6 +283,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
         enum lmc_status status = lmc_reader_can_restore_in_place(archive.reader, &can);
         if (status != LMC_OK) code = fail_archive(&archive, status);
     }
+    if (code == CODE_OK) code = check_target_links(a, &archive);
     if (code == CODE_OK && can) {
         struct journal j;
         init_journal(&j, name_journal(a->path));
@@ -303,6 +323,7 @@ static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
     int code = open_delta(a, d, &archive, NULL);
     *is_wrong = 0;
     init_journal(&j, name_journal(a->path));
+    if (code == CODE_OK) code = check_target_links(a, &archive);
     if (code == CODE_OK) code = find_journal(&j, &state, a->header, &name);
     if (code == CODE_OK) code = apply_in_place(a, &archive, &j, 0, 1, is_wrong);
     if (code == CODE_OK) code = update_target_links(a, &archive);

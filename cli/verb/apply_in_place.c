@@ -10,6 +10,7 @@
 #include "../input/common.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/temporary.h"
 #include "apply_journal.h"
 #include "apply_place.h"
 #include "apply_target.h"
@@ -123,6 +124,7 @@ int apply_in_place(struct apply *a, struct archive *delta, struct journal *j, in
     open_place(&writing, a->path, get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
+    j->target_name = a->name;
     code = check_files(a, delta, is_trusted, is_resumed, is_wrong);
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
@@ -151,5 +153,6 @@ int apply_in_place(struct apply *a, struct archive *delta, struct journal *j, in
     else if (status != LMC_ERR_BASE_WRONG)
         say(a->name, "is left half applied; once the cause is gone, give the same command again, "
                      "and it goes on");
+    set_last_words(NULL, NULL);
     return code;
 }

@@ -15,6 +15,7 @@
 #include "../sys/memory.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
+#include "../sys/temporary.h"
 #include "apply_patches.h"
 #include "apply_place.h"
 
@@ -157,6 +158,9 @@ int flush_journal(struct journal *j)
                 SLOT_HEADER_SIZE + 2 * (j->pending.size > SLOT_SIZE ? j->pending.size : SLOT_SIZE));
         if (code == CODE_OK) code = write_slot(j);
     }
+    if (code == CODE_OK && j->target_name)
+        set_last_words(j->target_name, "is left half applied; give the same command again, and it "
+                                       "goes on");
     for (size_t at = 0; code == CODE_OK && next_patch(&j->pending, &at, &p);) {
         code = read_place(j->target, p.file_number, p.offset, j->patched, p.size);
         use_patch(&p, p.offset, j->patched, p.size);

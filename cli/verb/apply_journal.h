@@ -65,7 +65,8 @@ struct place;
 
 struct journal {
     char *path;
-    int fd; /* -1: there is none yet */
+    const char *target_name; /* for what is said when a signal ends the process; NULL: nothing is */
+    int fd;                  /* -1: there is none yet */
     unsigned char header[JOURNAL_HEADER_SIZE];
     uint64_t capacity, number; /* number: of the last slot */
     struct place *target;

@@ -15,6 +15,7 @@
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../input/inside.h"
+#include "../input/links.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -350,6 +351,27 @@ static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
     return fail(CODE_ERROR, e->archive->name, "has no file '%.300s'; 'lmc -l' lists them", file);
 }
 
+/* Of --file, what it leads to if it is a symbolic link, or lies below one; *led is to be freed. */
+static int follow_file(const struct archive *a, struct cat_options *options, char **led)
+{
+    const struct link *first;
+    struct links links;
+    size_t number;
+    int code = CODE_OK;
+    if (!options->file || lmc_reader_find_file(a->reader, options->file, &number) == LMC_OK)
+        return CODE_OK;
+    if (read_links(&links, a->reader) != 0) return fail_bad_links(a->name);
+    *led = follow_links(&links, options->file, &first, NULL);
+    if (first && (!*led || lmc_reader_find_file(a->reader, *led, &number) != LMC_OK ||
+                  lmc_reader_get_file(a->reader, number)->kind != LMC_FILE_REGULAR))
+        code = fail(CODE_ERROR, a->name,
+                    "'%.300s' is a link to '%.300s', which is no file of the snapshot", first->path,
+                    first->target);
+    else if (first) options->file = *led;
+    free_links(&links);
+    return code;
+}
+
 static int open_cat_output(const struct extract *e, struct output *out,
                            const struct cat_options *options)
 {
@@ -578,9 +600,12 @@ static int cat_one(struct extract *e, struct output *out, const char *name,
     return code;
 }
 
-int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *options)
+int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *given)
 {
-    const struct common *o = &options->common;
+    struct cat_options followed = *given;
+    const struct cat_options *const options = &followed;
+    const struct common *o = &given->common;
+    char *led = NULL;
     struct archive a;
     struct extract e;
     struct output out;
@@ -593,6 +618,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     if (code == CODE_OK) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
     if (code == CODE_OK) code = read_archive_index(&a, base);
+    if (code == CODE_OK) code = follow_file(&a, &followed, &led);
     memset(&e, 0, sizeof e);
     memset(&attributes, 0, sizeof attributes);
     e.archive = &a;
@@ -615,5 +641,6 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     }
     container_free(&e.inside);
     close_archive(&a);
+    free(led);
     return code;
 }

@@ -16,6 +16,7 @@
 #include "../sys/memory.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "diff_rest.h"
 
 static double bits_per_element(uint64_t size, uint64_t n)
 {
@@ -111,7 +112,7 @@ static json_t *make_json_row(const struct diff_row *row)
     return object;
 }
 
-static void print_json_diff(const struct diff *d)
+static void print_json_diff(const struct diff *d, const struct diff_rest *rest)
 {
     json_t *object = (json_t *)check_memory(json_object()),
            *tensors = (json_t *)check_memory(json_array()),
@@ -130,6 +131,7 @@ static void print_json_diff(const struct diff *d)
     set_json_number(object, "changed_elements", sum.n_changed);
     set_json_number(object, "delta_size", sum.delta);
     set_json_number(object, "direct_size", sum.direct);
+    add_json_rest(object, rest);
     json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(object);
@@ -140,6 +142,7 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
     const struct common *o = &options->common;
     char *names[2];
     struct diff d;
+    struct diff_rest rest;
     size_t n = o->bases->n;
     int code;
     names[0] = from;
@@ -147,6 +150,7 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
     code = add_snapshots(names, 2, "diff", o);
     if (code != CODE_OK) return code;
     memset(&d, 0, sizeof d);
+    memset(&rest, 0, sizeof rest);
     d.o = o;
     d.level = options->level;
     d.a = &o->bases->list[n];
@@ -159,11 +163,16 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
         progress_start(to, LMC_UNKNOWN_SIZE);
         match_items(&d);
         code = measure_all(&d);
+        if (code == CODE_OK) code = measure_rest(&rest, &d);
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && options->json) print_json_diff(&d);
-    else if (code == CODE_OK) print_diff(&d, wants_narrow_tables(o));
+    if (code == CODE_OK && options->json) print_json_diff(&d, &rest);
+    else if (code == CODE_OK) {
+        print_diff(&d, wants_narrow_tables(o));
+        print_rest(&rest);
+    }
+    free_rest(&rest);
     free(d.old_items.list);
     free(d.new_items.list);
     free(d.rows);

@@ -312,10 +312,10 @@ static void say_links(const struct extraction *x)
 {
     const struct wanted *w = &x->wanted;
     char more[64] = "";
-    if (x->o->verbosity == 0 || !x->target) return;
+    if (x->o->verbosity == 0) return;
     if (w->n_followed > 1)
         snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_followed);
-    if (w->n_followed && !w->is_dereferenced)
+    if (w->n_followed && !w->is_dereferenced && x->target)
         say(w->followed->path,
             "is a link to '%.300s', which is restored with it%s; --dereference restores what it "
             "leads to in its place",
@@ -357,6 +357,16 @@ static int extract_matches(struct extraction *x)
     return code;
 }
 
+/* At standard output a link is nothing but what it leads to. */
+static int check_named_links(const struct extraction *x)
+{
+    const struct link *lost = x->target ? NULL : x->wanted.named_lost;
+    return lost ? fail(CODE_ERROR, x->archive.name,
+                       "'%.300s' is a link to '%.300s', which the snapshot does not hold",
+                       lost->path, lost->target)
+                : CODE_OK;
+}
+
 static int open_extraction(struct extraction *x, const char *path)
 {
     const lmc_base *base;
@@ -390,7 +400,8 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW);
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
-        code = extract_matches(&x);
+        code = check_named_links(&x);
+        if (code == CODE_OK) code = extract_matches(&x);
         if (code != CODE_OK) remove_fresh(&x);
         if (target) code = worse(code, finish_directories(&x, code != CODE_OK));
         progress_clear();

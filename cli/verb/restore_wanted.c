@@ -81,58 +81,6 @@ static int is_file(const struct wanted *w, const char *path)
 
 /* -- links -- */
 
-/* "a/../b" and "./b" are b; in place. 0: it leads out of the snapshot. */
-static int make_plain(char *path)
-{
-    char *to = path;
-    for (const char *part = path; part;) {
-        const size_t size = strcspn(part, "/");
-        const char *next = part[size] ? part + size + 1 : NULL;
-        if (size == 2 && part[0] == '.' && part[1] == '.') {
-            if (to == path) return 0;
-            for (to--; to > path && to[-1] != '/';) to--;
-        } else if (size && !(size == 1 && part[0] == '.')) {
-            memmove(to, part, size);
-            to += size;
-            *to++ = '/';
-        }
-        part = next;
-    }
-    if (to > path) to--;
-    *to = 0;
-    return 1;
-}
-
-/* The link that the path is, or that is a directory above it; NULL: none. *size: of its path. */
-static const struct link *find_link_on(const struct wanted *w, char *path, size_t *size)
-{
-    for (*size = strcspn(path, "/");; *size += 1 + strcspn(path + *size + 1, "/")) {
-        const char end = path[*size];
-        const struct link *l;
-        path[*size] = 0;
-        l = find_link_record(w->links, path);
-        path[*size] = end;
-        if (l && l->type == LINK_SYMBOLIC) return l;
-        if (!end) return NULL;
-    }
-}
-
-/* Where the path leads by one link; NULL: out of the snapshot. To be freed. */
-static char *step(const struct link *l, const char *rest)
-{
-    char *directory, *target, *to;
-    if (*l->target == '/') return NULL;
-    directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
-    target =
-        *directory ? join_path(directory, l->target) : copy_string(l->target, strlen(l->target));
-    to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
-    free(directory);
-    free(target);
-    if (make_plain(to)) return to;
-    free(to);
-    return NULL;
-}
-
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
     if (w->n_led == w->room) {
@@ -148,20 +96,9 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
  * NULL: as is wanted of all, be it a file or a directory. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
-    const struct link *first = NULL;
-    char *at = copy_string(path, strlen(path));
+    const struct link *first;
+    char *at = follow_links(w->links, path, &first, w->is_taken);
     int result = 0;
-    for (int n = 0; at && n < 40; n++) {
-        size_t size;
-        const struct link *l = make_plain(at) && *at ? find_link_on(w, at, &size) : NULL;
-        char *to;
-        if (!l) break;
-        w->is_taken[l - w->links->list] = 1;
-        if (!first) first = l;
-        to = step(l, at + size);
-        free(at);
-        at = to;
-    }
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
         add_led(w, at, shown ? shown : w->is_dereferenced ? path : at);
         if (w->n_followed++ == 0) w->followed = first;
@@ -251,6 +188,7 @@ void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct
     qsort((void *)w->files, w->n_files, sizeof *w->files, compare_texts);
     for (size_t i = 0; i < n; i++) /* "latest/config.json", where latest is a link */
         if (follow(w, patterns[i], NULL)) w->is_used[i] = 1;
+    w->named_lost = w->lost;
     for (size_t i = 0; i < links->n; i++)
         if (links->list[i].type == LINK_SYMBOLIC && matches_any(w, links->list[i].path)) {
             if (!w->is_taken[i]) (void)follow(w, links->list[i].path, NULL);

@@ -29,6 +29,7 @@ struct wanted {
     size_t n_files;
     size_t n_followed, n_lost;          /* links that lead to what is there; elsewhere */
     const struct link *followed, *lost; /* the first of each */
+    const struct link *named_lost;      /* of those lost, the first that a pattern names */
 };
 
 /* Finds the links that the patterns want, and what they lead to, and so on. */
