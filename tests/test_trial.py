@@ -127,6 +127,18 @@ class Arguments(Case):
                 self.assertEqual(self.listing("a.lmc")["files"][0]["tensors"][0]["dtype"], dtype)
         self.refuses("--dtype", "bf17", "a", code=2, says="--dtype wants")
 
+    def test_why_a_pipe_has_no_delta(self):
+        """Finding 6: it said that the base has no file of that name and size, and it was the very same file."""
+        data = bf16(600000)
+        self.write("a.bin", data)
+        p = self.lmc("--base", "a.bin", "-o", "x.lmc", stdin=data, says="it comes from a pipe")
+        self.assertIn(b"save it to a file", p.stderr)
+        self.assertNotIn(b"no tensor or file of that name", p.stderr)
+        self.lmc("-q", "-d", "x.lmc", "-o", "restored")
+        self.assertEqual(self.read("restored"), data)
+        self.write("other", bf16(300, 9))
+        self.lmc("--base", "a.bin", "other", says="no tensor or file of that name and size")
+
 
 class ChosenFiles(Case):
     def test_directories_of_chosen_files(self):
