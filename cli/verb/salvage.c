@@ -347,6 +347,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o);
+    if (code == CODE_OK && s.archive.chain_depth) say_unused_bases(0, o);
     if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
     if (code == CODE_OK) {
         code = run_salvage(&s);
