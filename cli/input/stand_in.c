@@ -84,7 +84,10 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
         options.base = b->below ? &b->below->source : NULL;
         options.lender = b->archive.reader;
         status = lmc_salvage_open(&b->salvage, &source, &options);
-        if (status != LMC_OK) return LMC_ERR_BASE_WRONG;
+        if (status != LMC_OK) {
+            b->is_damaged = 1; /* it is not tried again */
+            return LMC_ERR_BASE_WRONG;
+        }
         if (b->is_damaged)
             say(b->name, "is damaged: %s; what is coded against its intact blocks comes back",
                 lmc_status_text(damage));
