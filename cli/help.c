@@ -319,10 +319,13 @@ static const struct topic topics[] = {
                 "is there, too. If the header of a .safetensors file is lost, its tensors are\n"
                 "there all the same, at the places that salvage.json names.\n"
                 "\n"
-                "What was coded against a base needs it: --base, as for restoring. The exit code\n"
-                "is 0 if everything was recovered (then it says whether FILE.lmc is whole), 3 if\n"
-                "something is lost, 4 if it might come back with the base. FILE.lmc is not\n"
-                "changed. -f replaces a DIR only if all the files in it come back.\n"},
+                "What was coded against a base needs it. It is found as for restoring: --base,\n"
+                "--search, beside FILE.lmc. Where the base is damaged, and no copy of it is\n"
+                "found, what is coded against its damaged blocks is lost, and nothing else.\n"
+                "The exit code is 0 if everything was recovered (then it says whether FILE.lmc\n"
+                "is whole), 3 if something is lost, 4 if it might come back with the base.\n"
+                "FILE.lmc is not changed. -f replaces a DIR only if all the files in it come\n"
+                "back.\n"},
     {"apply", "  lmc apply [--trust-base] [-f] [-T#] DELTA... TARGET\n"
               "\n"
               "Makes of TARGET, a file or directory that is the base of the first DELTA, what\n"

@@ -243,7 +243,7 @@ class Salvage(Case):
         self.lmc("-q", "new.safetensors", "--base", "base.safetensors", "-o", "good.lmc")
         good = self.read("good.lmc")
         self.check(self.salvage(good, "--base", "base.safetensors", says="is whole"), {"": new})
-        report = self.salvage(good, code=4, says="2 tensors more")
+        report = self.salvage(good, "--no-search", code=4, says="2 tensors more")
         self.check(report, {"": new})
         states = {t["name"]: t["state"] for t in report["files"][0]["tensors"]}
         self.assertEqual(states["new"], "intact")
@@ -256,6 +256,53 @@ class Salvage(Case):
         self.check(report, {"": new})
         report = self.salvage(flipped(good, 40), "--base", "new.safetensors", code=3)
         self.check(report, {"": new})
+
+    def chain(self):
+        """c/0.lmc, c/1.lmc (a delta), c/2.lmc (a delta of that); returns the files that they restore."""
+        versions, tensors = [], self.tensors[:2]
+        for i in range(3):
+            versions.append(safetensors(tensors))
+            self.write("%d.safetensors" % i, versions[-1])
+            args = ["--base", "c/%d.lmc" % (i - 1)] if i else []
+            os.makedirs(self.path("c"), exist_ok=True)
+            self.lmc("-q", "%d.safetensors" % i, "-o", "c/%d.lmc" % i, *args)
+            tensors = [(n, d, s, moved(b, 2 if d == "BF16" else 4, 0.02)) for n, d, s, b in tensors]
+        return versions
+
+    def test_base_is_found(self):
+        """Nobody names the base: it lies beside the delta, or in --search; a message says which it was."""
+        want = {"": self.chain()[2]}
+        delta = self.read("c/2.lmc")
+        self.write("c/x.lmc", delta)
+        p = self.lmc("salvage", "c/x.lmc", "-o", "out", says="its base is c/1.lmc")
+        self.assertIn(b"is whole", p.stderr)
+        self.check(json.loads(self.read("out/salvage.json")), want)
+        self.check(self.salvage(delta, "--search", "c", says="its base is c/1.lmc"), want)
+        self.check(self.salvage(flipped(delta, 40), "--search", "c", says="its base is c/1.lmc"), want)  # the index names it
+        self.check(self.salvage(delta, "--no-search", code=4, says="named by --base"), want)
+        os.remove(self.path("c/0.lmc"))
+        self.check(self.salvage(delta, "--search", "c", code=4, says="named by --base"), want)
+
+    def test_base_is_damaged(self):
+        """A block that the base has lost costs what is coded against it, and nothing else: in each link of the chain."""
+        versions = self.chain()
+        want, delta = {"": versions[2]}, self.read("c/2.lmc")
+        for name in "01":
+            good = self.read("c/%s.lmc" % name)
+            run, block, at, size = layout(good)[1][2]
+            os.remove(self.path("c/%s.lmc" % name))
+            self.write("c/%s.lmc" % name, flipped(good, at + size // 2))
+            for option in "--base", "--search":
+                args = ["--base", "c/0.lmc", "--base", "c/1.lmc"] if option == "--base" else ["--search", "c"]
+                report = self.salvage(delta, *args, code=3, says="c/%s.lmc: is damaged" % name)
+                self.check(report, want)
+                self.assertEqual({lost["reason"] for lost in report["files"][0]["lost"]}, {"wants another base"})
+                self.assertLessEqual(report["bytes_lost"], 1 << 19)
+                self.assertEqual(sum(t["state"] == "intact" for t in report["files"][0]["tensors"]), 1)
+            self.write("copy/%s.lmc" % name, good)
+            self.check(self.salvage(delta, "--search", "c", "--search", "copy"), want)
+            os.remove(self.path("c/%s.lmc" % name))
+            self.write("c/%s.lmc" % name, good)
 
     def test_twins(self):
         master = f32(200000, 5)

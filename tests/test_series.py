@@ -618,6 +618,27 @@ class Refusals(SeriesCase):
         del self.want["step_3"]
         self.check_all()
 
+    def test_add_when_the_base_is_damaged(self):
+        """A damaged block shows only when the next one is coded: what was not added is named, and what to do."""
+        self.chain(2, 40000)
+        damaged = bytearray(self.read("s/step_0.lmc"))
+        damaged[len(damaged) // 3] ^= 1
+        self.write("s/step_0.lmc", damaged)
+        self.put("in/next.safetensors", model(bf16(40000, 3), 3))
+        for args in (["add", "in/next.safetensors"], ["watch", "--once", "--settle", "0", "in"]):
+            p = self.denies(*args, code=3, says="in/next.safetensors: is not added: it was to be coded against step_1")
+            self.assertIn(b"--anchor", p.stderr)
+        self.series("add", "--anchor", "in/next.safetensors")
+        self.series("verify", "next")
+
+    def test_a_forgotten_number(self):
+        self.chain(2, 100)
+        self.series("prune", "step_1")
+        self.denies("restore", "1", "-o", "x", code=1, says="has forgotten the snapshot with that number, step_1")
+        self.denies("verify", "1", code=1, says="'lmc series DIR keep' takes it back")
+        self.series("keep", "1")
+        self.series("restore", "1", "-o", "x")
+
     def test_gc_with_a_damaged_forgotten_link(self):
         self.chain(4, 40000)
         self.series("prune", "1")

@@ -130,6 +130,60 @@ class Arguments(Case):
                 self.assertEqual(self.listing("a.lmc")["files"][0]["tensors"][0]["dtype"], dtype)
         self.refuses("--dtype", "bf17", "a", code=2, says="--dtype wants")
 
+    def test_why_a_pipe_has_no_delta(self):
+        """Finding 6: it said that the base has no file of that name and size, and it was the very same file."""
+        data = bf16(600000)
+        self.write("a.bin", data)
+        p = self.lmc("--base", "a.bin", "-o", "x.lmc", stdin=data, says="it comes from a pipe")
+        self.assertIn(b"save it to a file", p.stderr)
+        self.assertNotIn(b"no tensor or file of that name", p.stderr)
+        self.lmc("-q", "-d", "x.lmc", "-o", "restored")
+        self.assertEqual(self.read("restored"), data)
+        self.write("other", bf16(300, 9))
+        self.lmc("--base", "a.bin", "other", says="no tensor or file of that name and size")
+
+    def test_a_lost_beginning(self):
+        """The first page is gone: not "not an LMC file", when the end is one's."""
+        self.write("a", safetensors([("w", "BF16", [60000], bf16(60000))]))
+        self.lmc("a")
+        self.write("b.lmc", bytes(4096) + self.read("a.lmc")[4096:])
+        for args in (["-t", "b.lmc"], ["-d", "-o", "x", "b.lmc"], ["cat", "b.lmc", "w"]):
+            self.refuses(None, *args, code=3, says="'lmc salvage' recovers it then")
+        self.write("c.lmc", bytes(9000))
+        self.assertNotIn(b"salvage", self.refuses(None, "-t", "c.lmc", code=3, says="").stderr)
+
+    def test_base_is_missing_and_nothing_has_changed(self):
+        """A delta with the identity of its base, of which only the header differs, is no loop."""
+        tensors = [("w", "BF16", [3000], bf16(3000))]
+        self.write("0.safetensors", safetensors(tensors))
+        for i in (1, 2, 3):
+            self.write("%d.safetensors" % i, safetensors(tensors, metadata={"step": str(i)}))
+            base = "%d.safetensors" % (i - 1) if i == 1 else "sg/%d.lmc" % (i - 1)
+            os.makedirs(self.path("sg"), exist_ok=True)
+            self.lmc("-q", "--base", base, *["--base", "0.safetensors"][:2 * (i > 1)], "%d.safetensors" % i, "-o", "sg/%d.lmc" % i)
+        self.lmc("verify", "--base", "0.safetensors", "sg/3.lmc", "sg/2.lmc", "sg/1.lmc")
+        for names in (["1"], ["1", "2"], ["3", "2", "1"], ["2", "3"]):
+            p = self.lmc("verify", *["sg/%s.lmc" % n for n in names], code=4, says="needs the base")
+            self.assertNotIn(b"loop", p.stderr)
+        for n in "123":
+            chain = [l for l in self.lmc("-l", "sg/%s.lmc" % n).stdout.decode().splitlines() if l.startswith("  chain")]
+            self.assertEqual(chain[0].count("<-"), int(n > "1"), chain)  # the shortest way
+            p = self.lmc("-t", "sg/%s.lmc" % n, code=4, says="needs the base")
+            self.assertNotIn(b"loop", p.stderr)
+
+    def test_a_needless_base_is_named(self):
+        """The right one lies beside: the one that was given is not used."""
+        os.mkdir(self.path("c"))
+        for i in (0, 2):
+            self.write("%d.safetensors" % i, safetensors([("w", "BF16", [3000], bf16(3000, i))]))
+        self.lmc("-q", "0.safetensors", "-o", "c/0.lmc")
+        self.write("1.safetensors", safetensors([("w", "BF16", [3000], moved(bf16(3000, 0), 2, 0.02))]))
+        self.lmc("-q", "--base", "c/0.lmc", "1.safetensors", "-o", "c/1.lmc")
+        self.lmc("-q", "2.safetensors", "-o", "o.lmc")
+        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not needed of the bases: o.lmc")
+        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not needed of the bases: o.lmc")
+        self.lmc("-t", "--base", "c/0.lmc", "c/1.lmc")
+
 
 class ChosenFiles(Case):
     def test_directories_of_chosen_files(self):

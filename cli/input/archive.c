@@ -68,7 +68,7 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
                     memcmp(bytes, magic, 4) == 0
                         ? ", or one whose line ends were changed on the way: send it as binary data"
-                    : is_nearly(bytes, magic)
+                    : is_nearly(bytes, magic) || ends_as_snapshot(name)
                         ? ", or one whose first bytes are damaged: 'lmc salvage' recovers it then"
                         : "");
     if (!is_read || status == LMC_ERR_NOT_LMC)

@@ -178,7 +178,8 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
     status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
-    if (status != LMC_ERR_READ || b->archive.error) { /* else its own base has failed */
+    if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
+        /* else its own base has failed */
         b->is_damaged = 1;
         b->instead = b->is_subject ? NULL : find_instead(b);
     }
@@ -188,6 +189,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         b->instead->is_used = 1;
         return read_instead(b, number, offset, dst, size);
     }
+    if (b->all->is_partial) return read_intact(b, status, number, offset, dst, size);
     b->all->code = fail_archive(&b->archive, status);
     return LMC_ERR_READ;
 }
@@ -416,6 +418,7 @@ static int find_next(struct archive *a, struct base **base, const struct common 
 static void put_away(struct base *b)
 {
     free_replica(&b->replica);
+    forget_intact(b);
     close_archive(&b->archive);
     b->archive.reader = b->archive.lender = NULL;
     b->archive.fd = -1;
@@ -625,6 +628,7 @@ static void close_base(struct base *b)
     }
     forget_base_files(b);
     free(b->files);
+    forget_intact(b);
     if (b->is_archive) close_archive(&b->archive);
     free_replica(&b->replica);
 }

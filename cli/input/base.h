@@ -109,6 +109,7 @@ struct base {
     struct archive archive;
     lmc_base by_reader;      /* of an archive: what source asks */
     struct replica replica;  /* or this, where too many links are below */
+    lmc_salvage *salvage;    /* or this, when it has turned out to be damaged (read_intact) */
     size_t n_links;          /* that are read through, this one not counted */
     struct base_file *files; /* otherwise */
     size_t n_files, room;

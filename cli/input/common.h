@@ -24,9 +24,10 @@ struct bases {
     struct places *places; /* where bases are looked for; NULL: nowhere yet */
     const char **search;   /* --search: directories of snapshots */
     size_t n_search;
-    int is_closed; /* --no-search: nothing but the arguments is looked at */
-    int is_quiet;  /* nobody has typed them: what is not needed is not told */
-    int code;      /* what reading from one of them, or a second look, has reported */
+    int is_closed;  /* --no-search: nothing but the arguments is looked at */
+    int is_quiet;   /* nobody has typed them: what is not needed is not told */
+    int is_partial; /* of lmc salvage: damage costs a block of a base, not all of it */
+    int code;       /* what reading from one of them, or a second look, has reported */
 };
 
 /* Files and directories that a snapshot may make, and how deep: it needs 4 bytes for each of them,

@@ -163,6 +163,12 @@ static void look_at_places(const struct archive *delta, const struct common *o)
     free(beside);
 }
 
+/* A delta in which nothing has changed: whoever gives it its base has the same for others. */
+static int needs_its_like(const struct place_entry *e)
+{
+    return e->chain_depth && memcmp(e->wanted, e->identity, LMC_IDENTITY_SIZE) == 0;
+}
+
 /* A snapshot in one of the places, of a shorter chain than the delta's: so no loop comes of
  * snapshots that nobody has named. Or, if is_longer, of any other chain: the delta was made against
  * a raw file, and what restores it is a delta itself; but not this one, which has the identity of
@@ -179,7 +185,7 @@ static struct base *find_in_places(struct archive *delta, int is_longer, const s
         struct base *b;
         int result;
         if ((e[i].chain_depth >= delta->chain_depth) != is_longer) continue;
-        if (is_longer && is_delta(e[i].path, delta)) continue;
+        if (is_longer && (is_delta(e[i].path, delta) || needs_its_like(&e[i]))) continue;
         b = base_at(o->bases, &e[i]);
         if (b->is_damaged) continue; /* which was said */
         if (is_wanted(b, delta, &visited, o, &result)) return b;
@@ -304,6 +310,8 @@ static struct base *look_for_base(struct archive *delta, const struct common *o,
     if (!b && *code == CODE_OK && !visited && (!o->bases->is_closed || has_places_given(o)))
         b = find_in_places(delta, 1, o, &damaged);
     if (!b && *code == CODE_OK) *code = damaged;
+    if (visited && memcmp(visited->archive.wanted, delta->wanted, LMC_IDENTITY_SIZE) == 0)
+        visited = NULL; /* nothing has changed in it: its base is missing, and is no loop */
     return b || *code != CODE_OK ? b : visited;
 }
 
@@ -337,7 +345,7 @@ static const struct place_entry *locate(const uint8_t *wanted, uint32_t depth,
         const struct place_entry *e = find_places(all[k], wanted, &n);
         if (n && e->chain_depth < depth) return e; /* the first has the shortest chain */
         for (; n > 0 && !longer; n--, e++)
-            if (!is_delta(e->path, delta)) longer = e;
+            if (!is_delta(e->path, delta) && !needs_its_like(e)) longer = e;
     }
     return longer;
 }

@@ -61,10 +61,51 @@ int can_stand_in(struct base *c, const struct base *b, const struct common *o)
     return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
 }
 
+/* What the salvage has found of a base. What is lost there is BASE_WRONG: another copy would do. */
+static enum lmc_status read_found(const struct base *b, size_t number, uint64_t offset, void *dst,
+                                  size_t size)
+{
+    const lmc_base found = lmc_reader_base(lmc_salvage_reader(b->salvage));
+    const enum lmc_status status = found.read(found.user, number, offset, dst, size);
+    return status == LMC_OK || status == LMC_ERR_MEMORY ? status : LMC_ERR_BASE_WRONG;
+}
+
+enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
+                            void *dst, size_t size)
+{
+    lmc_source source;
+    lmc_reader_options options;
+    enum lmc_status status;
+    if (!b->salvage) {
+        source.read_at = read_archive;
+        source.user = &b->archive;
+        source.size = archive_size(&b->archive);
+        memset(&options, 0, sizeof options);
+        options.base = b->below ? &b->below->source : NULL;
+        options.lender = b->archive.reader;
+        status = lmc_salvage_open(&b->salvage, &source, &options);
+        if (status != LMC_OK) {
+            b->is_damaged = 1; /* it is not tried again */
+            return LMC_ERR_BASE_WRONG;
+        }
+        if (b->is_damaged)
+            say(b->name, "is damaged: %s; what is coded against its intact blocks comes back",
+                lmc_status_text(damage));
+    }
+    return read_found(b, number, offset, dst, size);
+}
+
+void forget_intact(struct base *b)
+{
+    lmc_salvage_free(b->salvage);
+    b->salvage = NULL;
+}
+
 enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
                              size_t size)
 {
     const struct base *c = b->instead;
+    if (!c && b->salvage) return read_found(b, number, offset, dst, size);
     if (!c || !find_same_file(c, b, &number)) return LMC_ERR_READ;
     return c->source.read(c->source.user, number, offset, dst, size);
 }

@@ -20,7 +20,13 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b);
 /* Whether c, which is made ready, can be read for the damaged snapshot b. */
 int can_stand_in(struct base *c, const struct base *b, const struct common *o);
 
-/* Reads of b->instead what stands in that file of b. */
+/* Where damage was found and there is no copy: reads what is intact all the same, block by block.
+ */
+enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
+                            void *dst, size_t size);
+void forget_intact(struct base *b);
+
+/* Reads of b->instead, or of what is intact, what stands in that file of b. */
 enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
                              size_t size);
 

@@ -63,23 +63,39 @@ static int open_regular(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 }
 
+/* The trailer of a snapshot that ends there. */
+static int is_trailer_before(int fd, uint64_t end)
+{
+    static const uint8_t magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+    uint8_t trailer[TRAILER_SIZE];
+    return read_at(fd, end - TRAILER_SIZE, trailer, sizeof trailer) == 0 &&
+           memcmp(trailer + TRAILER_SIZE - sizeof magic, magic, sizeof magic) == 0 &&
+           get_le(trailer + 16, 8) == end;
+}
+
+int ends_as_snapshot(const char *path)
+{
+    struct stat st;
+    const int fd = open_regular(path);
+    const int result = fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= (off_t)TRAILER_SIZE &&
+                       is_trailer_before(fd, (uint64_t)st.st_size);
+    if (fd >= 0) close(fd);
+    return result;
+}
+
 int measure_base_use(struct base_use *use, int fd) { return walk_to_index(fd, use) ? 0 : -1; }
 
 uint64_t find_snapshot_end(const char *path)
 {
-    static const uint8_t end_magic[8] = {0x82, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
     struct base_use use;
-    uint8_t header[HEADER_SIZE], trailer[TRAILER_SIZE];
+    uint8_t header[HEADER_SIZE];
     const int fd = open_regular(path);
     const uint64_t index = fd >= 0 ? walk_to_index(fd, &use) : 0;
     uint64_t end = 0;
     if (index && read_at(fd, index, header, sizeof header) == 0 &&
         get_le(header + 8, 8) <= INT64_MAX - index - HEADER_SIZE - TRAILER_SIZE) {
-        const uint64_t at = index + HEADER_SIZE + get_le(header + 8, 8);
-        if (read_at(fd, at, trailer, sizeof trailer) == 0 &&
-            memcmp(trailer + TRAILER_SIZE - sizeof end_magic, end_magic, sizeof end_magic) == 0 &&
-            get_le(trailer + 16, 8) == at + TRAILER_SIZE)
-            end = at + TRAILER_SIZE;
+        const uint64_t at = index + HEADER_SIZE + get_le(header + 8, 8) + TRAILER_SIZE;
+        if (is_trailer_before(fd, at)) end = at;
     }
     if (fd >= 0) close(fd);
     return end;

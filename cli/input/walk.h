@@ -25,4 +25,7 @@ int measure_base_use(struct base_use *use, int fd);
  * not. */
 uint64_t find_snapshot_end(const char *path);
 
+/* Whether the file's last bytes are the trailer of a snapshot of that size, whatever the first. */
+int ends_as_snapshot(const char *path);
+
 #endif

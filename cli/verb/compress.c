@@ -149,6 +149,7 @@ static int remove_directory_source(const char *root, const char *snapshot, const
 struct written {
     struct base_use use;
     int is_useless; /* the base: nothing was coded against it, and the output was discarded */
+    int is_unsized; /* a pipe without tensors at its front: nothing of it can be matched */
     uint64_t from, to;
     double start;
 };
@@ -209,7 +210,7 @@ static struct compress_options without_bases(const struct compress_options *o, s
 }
 
 /* A source is not removed where the base that was to help has not: it may be the wrong one. */
-static int conclude_useless_base(int code, const char *snapshot, const char *source,
+static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
                                  const struct compress_options *o)
 {
     const char *const name = o->common.bases->list[0].name;
@@ -221,9 +222,15 @@ static int conclude_useless_base(int code, const char *snapshot, const char *sou
                     name, snapshot ? snapshot : STANDARD_OUTPUT);
     if (o->common.verbosity > 0 && !o->common.bases->is_quiet)
         say(source,
-            "nothing of it was found in the base %.300s (no tensor or file of that name and size, "
-            "or none that is like it): %.300s is written without it, and does not need it",
-            name, snapshot ? snapshot : STANDARD_OUTPUT);
+            "nothing of it was found in the base %.300s (%s): %.300s is written without it, and "
+            "does "
+            "not need it",
+            name,
+            is_unsized
+                ? "it comes from a pipe, and only the headers of safetensors and NumPy files "
+                  "tell there what follows; save it to a file"
+                : "no tensor or file of that name and size, or none that is like it",
+            snapshot ? snapshot : STANDARD_OUTPUT);
     return CODE_OK;
 }
 
@@ -279,6 +286,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
+    w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
     code = look_at_members(&m, out.temporary != NULL, can_read_twice, o);
     if (code == CODE_OK && must_hold(&out, can_read_twice, base)) code = hold_output(&out);
     progress_start(s->name, s->size);
@@ -336,7 +344,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
         struct bases none;
         const struct compress_options again = without_bases(o, &none);
         if (can_read_twice) code = compress_file(path, is_named, &again);
-        code = conclude_useless_base(code, snapshot, s.name, o);
+        code = conclude_useless_base(code, w.is_unsized, snapshot, s.name, o);
     } else if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
     free(snapshot);
     return code;
@@ -466,7 +474,7 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
     if (code != CODE_OK || !w.is_useless) return code;
     again = without_bases(o, &none);
     code = write_listing(l, root, snapshot, &w, &again);
-    return conclude_useless_base(code, snapshot, root, o);
+    return conclude_useless_base(code, 0, snapshot, root, o);
 }
 
 int compress_directory(const char *path, const struct compress_options *o)

@@ -200,6 +200,25 @@ static int complete_directories(struct salvage *s)
     return error ? fail_made(&s->tree, s->tree.target, error) : CODE_OK;
 }
 
+/* The base that the header names, wherever restoring finds it. One that was given must be it; where
+ * nobody has named any and none is found, what does without it is recovered. */
+static int find_salvage_base(struct salvage *s, const lmc_base **base)
+{
+    const struct common *o = s->o;
+    struct base *b;
+    int code;
+    if (o->bases->n) return find_base_of_archive(&s->archive, base, o);
+    b = find_base(&s->archive, o, &code);
+    if (b && code == CODE_OK) code = prepare_base(b, o);
+    if (!b || code != CODE_OK) return CODE_OK; /* what is wrong with one was said */
+    o->bases->code = CODE_OK;
+    *base = &b->source;
+    s->archive.lender = b->is_archive ? b->archive.reader : NULL;
+    if (o->verbosity == 1) /* with more, find_base() says it */
+        say(s->archive.name, "its base is %.300s", b->name);
+    return CODE_OK;
+}
+
 /* The base: the one that the header names; where that is damaged, the first that is given, for
  * every block knows whether it is the right one. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
@@ -207,8 +226,8 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
     const struct common *o = s->o;
     int code;
     *base = NULL;
+    if (s->archive.chain_depth) return find_salvage_base(s, base);
     if (o->bases->n == 0) return CODE_OK;
-    if (s->archive.chain_depth) return find_base_of_archive(&s->archive, base, o);
     code = prepare_base(&o->bases->list[0], o);
     o->bases->code = CODE_OK;
     if (code == CODE_OK) *base = &o->bases->list[0].source;
@@ -226,6 +245,8 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = s->archive.lender;
+    lmc_reader_free(s->archive.reader); /* which the search for the base has needed */
+    lmc_salvage_free(s->salvage);
     status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
@@ -234,6 +255,23 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     return status == LMC_OK && lmc_salvage_get_damage(s->salvage, &s->damage) == LMC_OK
                ? CODE_OK
                : fail_archive(&s->archive, status);
+}
+
+/* A header that is damaged does not name the base, but the index has a copy of it. */
+static int open_with_base(struct salvage *s)
+{
+    const lmc_base *base;
+    int code = choose_salvage_base(s, &base);
+    lmc_snapshot_info info;
+    if (code == CODE_OK) code = open_salvage(s, base);
+    if (code != CODE_OK || base || s->archive.chain_depth) return code;
+    info = snapshot_info(s->archive.reader);
+    if (!info.has_base) return code;
+    s->archive.chain_depth = info.chain_depth;
+    memcpy(s->archive.wanted, info.base_identity, sizeof s->archive.wanted);
+    s->archive.reader = NULL; /* the salvage's */
+    code = find_salvage_base(s, &base);
+    return code == CODE_OK ? open_salvage(s, base) : code;
 }
 
 /* Symbolic links, if the index that names them is there, below whole/. */
@@ -296,21 +334,20 @@ int salvage_file(const char *path, const struct salvage_options *options)
 {
     const struct common *o = &options->common;
     struct salvage s;
-    const lmc_base *base;
     char *target = name_salvage(path, o);
     int code;
     memset(&s, 0, sizeof s);
     s.o = o;
+    o->bases->is_partial = 1;
     s.json = options->json;
     init_tree(&s.tree, target, o);
     s.report = (json_t *)check_memory(json_object());
     s.files = (json_t *)check_memory(json_array());
     s.unplaced = (json_t *)check_memory(json_array());
     code = open_archive_file(&s.archive, path, o);
-    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o);
-    if (code == CODE_OK) code = choose_salvage_base(&s, &base);
+    if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
-    if (code == CODE_OK) code = open_salvage(&s, base);
+    if (code == CODE_OK && s.archive.chain_depth) say_unused_bases(0, o);
     if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
     if (code == CODE_OK) {
         code = run_salvage(&s);
@@ -318,7 +355,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
         else remove_temporary();
     }
     if (code == CODE_OK) code = worse(conclude(&s), check_bases(o));
-    s.archive.reader = NULL; /* the salvage's */
+    if (s.salvage) s.archive.reader = NULL; /* the salvage's */
     lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
     json_decref(s.report);

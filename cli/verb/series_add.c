@@ -171,6 +171,12 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &to_compress)
                       : compress_file(c->path, 1, &to_compress);
     *is_made = code == CODE_OK;
+    if (base && (code == CODE_CORRUPT || code == CODE_BASE))
+        say(c->path,
+            "is not added: it was to be coded against %.250s, which cannot be read; 'lmc series "
+            "DIR add --anchor' adds it as a whole snapshot, and those after it are coded against "
+            "that",
+            base->name);
     if (code == CODE_OK && verifies)
         code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.common);
     if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.common);

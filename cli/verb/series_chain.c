@@ -307,10 +307,12 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
     *found = find_name(s, text);
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = NULL;
+    const struct snapshot *passed = NULL; /* has the number, but another state */
     for (size_t i = 0; i < n; i++) {
         struct snapshot *e = &s->list[numbers ? numbers[i] : i];
         const int is_other = is_number && (!find_number(e->name, &number) || number != wanted);
         if (is_other && numbers) break;
+        if (!is_other && is_number && e->state == STATE_FORGOTTEN) passed = e;
         if (is_other || e->state != state) continue;
         if (*found && !is_latest)
             return fail(CODE_ERROR, s->directory,
@@ -318,6 +320,11 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
                         (*found)->name, e->name);
         *found = e;
     }
+    if (!*found && passed && state == STATE_KEPT)
+        return fail(CODE_ERROR, s->directory,
+                    "has forgotten the snapshot with that number, %.250s, but not removed it yet: "
+                    "its full name finds it, and 'lmc series DIR keep' takes it back",
+                    passed->name);
     return *found ? CODE_OK
                   : fail(CODE_ERROR, s->directory,
                          "has no snapshot '%.300s'; 'lmc series DIR list' lists them", text);

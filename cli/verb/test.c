@@ -59,6 +59,7 @@ int test_file(const char *path, const struct common *o)
     int has_hashes = 0;
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK && base) say_unused_bases(0, o); /* among many files some are whole */
     memset(&tally, 0, sizeof tally);
     if (code == CODE_OK) {
         init_second_look(&tally.again, &s, base, o);

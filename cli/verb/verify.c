@@ -156,10 +156,13 @@ static void place_tree(struct verification *v, struct node *root)
     }
 }
 
+/* A delta in which nothing has changed has the identity that it wants: of those, a shallower one.
+ */
 static const struct node *find_wanted(const struct verification *v, const struct node *node)
 {
+    const int is_same = memcmp(node->identity, node->wanted, LMC_IDENTITY_SIZE) == 0;
     for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable &&
+        if (v->nodes[i].is_readable && (!is_same || v->nodes[i].chain_depth < node->chain_depth) &&
             memcmp(v->nodes[i].identity, node->wanted, LMC_IDENTITY_SIZE) == 0)
             return &v->nodes[i];
     return NULL;
