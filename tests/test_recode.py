@@ -336,7 +336,7 @@ class Rebase(Chain):
         for patch in ({}, {"entry0.File_CRC": lambda crc: crc ^ 1},
                       {"entry0.Identity0": wrong, "index.Snapshot_Identity": vectors.identity_of_snapshot([(b"", wrong)])}):
             self.write("x.lmc", bytes(vectors.build([vectors.Src(b"", data), vectors.Run([vectors.stored(data)])], patch=patch).out))
-            for args in (["rebase", "--onto", "none", "x.lmc", "-o", "y.lmc"], ["rebase", "--onto", "s00.lmc", "x.lmc", "-c"], ["verify", "x.lmc"]):
+            for args in (["rebase", "--onto", "none", "x.lmc", "-o", "y.lmc"], ["rebase", "-q", "--onto", "s00.lmc", "x.lmc", "-c"], ["verify", "x.lmc"]):
                 self.lmc(*args, code=3 if patch else 0)
                 self.assertEqual(os.path.exists(self.path("y.lmc")), not patch)
             if not patch:
