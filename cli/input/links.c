@@ -261,8 +261,8 @@ static char *take_link(const struct link *l, const char *rest)
     return NULL;
 }
 
-char *follow_links(const struct links *links, const char *path, const struct link **first,
-                   unsigned char *is_taken)
+char *resolve_links(const struct links *links, const char *path, const struct link **first,
+                    unsigned char *is_taken)
 {
     char *at = copy_string(path, strlen(path));
     *first = NULL;

@@ -69,8 +69,8 @@ const struct link *find_link_record(const struct links *l, const char *path);
 /* Where the path leads by links on it, and by those that they lead to; NULL: out of the snapshot.
  * *first: the first link; NULL: there is none, and the path is made plain. is_taken: of each link,
  * set for those on the way; or NULL. To be freed. */
-char *follow_links(const struct links *links, const char *path, const struct link **first,
-                   unsigned char *is_taken);
+char *resolve_links(const struct links *links, const char *path, const struct link **first,
+                    unsigned char *is_taken);
 
 void free_links(struct links *l);
 

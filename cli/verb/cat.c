@@ -361,7 +361,7 @@ static int follow_file(const struct archive *a, struct cat_options *options, cha
     if (!options->file || lmc_reader_find_file(a->reader, options->file, &number) == LMC_OK)
         return CODE_OK;
     if (read_links(&links, a->reader) != 0) return fail_bad_links(a->name);
-    *led = follow_links(&links, options->file, &first, NULL);
+    *led = resolve_links(&links, options->file, &first, NULL);
     if (first && (!*led || lmc_reader_find_file(a->reader, *led, &number) != LMC_OK ||
                   lmc_reader_get_file(a->reader, number)->kind != LMC_FILE_REGULAR))
         code = fail(CODE_ERROR, a->name,

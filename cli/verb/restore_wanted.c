@@ -97,7 +97,7 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
-    char *at = follow_links(w->links, path, &first, w->is_taken);
+    char *at = resolve_links(w->links, path, &first, w->is_taken);
     int result = 0;
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
         add_led(w, at, shown ? shown : w->is_dereferenced ? path : at);
