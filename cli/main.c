@@ -272,13 +272,19 @@ static int run(struct arguments *a)
     return code;
 }
 
+static void end_without_memory(void)
+{
+    remove_temporary();
+    say_last_words();
+}
+
 int main(int argc, char **argv)
 {
     struct arguments a;
     int code;
     occupy_standard_descriptors();
     init_json();
-    on_out_of_memory(remove_temporary);
+    on_out_of_memory(end_without_memory);
     code = read_arguments(&a, argc, argv);
     if (code == CODE_OK && !a.is_done) code = run(&a);
     free_arguments(&a);

@@ -52,6 +52,13 @@ void set_last_words(const char *name, const char *text)
     unlock_temporary();
 }
 
+void say_last_words(void)
+{
+    lock_temporary();
+    if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
+    unlock_temporary();
+}
+
 static void *signal_thread(void *user)
 {
     sigset_t *set = (sigset_t *)user;

@@ -30,9 +30,10 @@ const char *registered_temporary(void);
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
 
-/* "lmc: NAME: TEXT" is said when a signal ends the process; NULL: nothing is any more. Both must
- * outlive the call that unsets them. */
+/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is
+ * any more. Both must outlive the call that unsets them. */
 void set_last_words(const char *name, const char *text);
+void say_last_words(void);
 
 /* To be called before any other thread is started: all threads inherit the mask. */
 void watch_signals(void);
