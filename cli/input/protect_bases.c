@@ -13,24 +13,36 @@
 /* Whether path lies within the base; or, if is_whole, holds it; or is it. A base of files may be
  * replaced as a whole where may_replace says so. A directory in which snapshots lie is a place to
  * look, unless it has turned out to be a base. */
-static int touches(const char *path, int is_whole, int may_replace, const struct base *b)
+static int touches(const char *path, const struct stat *st, int is_whole, int may_replace,
+                   const struct base *b)
 {
-    struct stat st, other;
-    if (stat(path, &st) != 0 || stat(b->name, &other) != 0) return 0;
+    struct stat other;
+    if (stat(b->name, &other) != 0) return 0;
     if (S_ISDIR(other.st_mode) && !b->is_used && contains_snapshots(b->name)) return 0;
-    return same_file(&st, &other)
+    return same_file(st, &other)
                ? !may_replace || b->is_archive
                : lies_within(path, b->name) || (is_whole && lies_within(b->name, path));
 }
 
-/* Of the arguments, and of the links that were found and taken. */
+/* One of the arguments from number first on, if only_used those that were taken alone, or one of
+ * the links that were found and taken; NULL: none is touched. */
+static const struct base *find_touched(const char *path, int is_whole, int may_replace,
+                                       size_t first, int only_used, const struct common *o)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return NULL;
+    for (size_t i = first; i < o->bases->n; i++) {
+        const struct base *b = &o->bases->list[i];
+        if ((!only_used || b->is_used) && touches(path, &st, is_whole, may_replace, b)) return b;
+    }
+    for (const struct base *b = o->bases->found; b; b = b->next_found)
+        if (b->is_used && touches(path, &st, is_whole, may_replace, b)) return b;
+    return NULL;
+}
+
 static int touches_base(const char *path, int is_whole, int may_replace, const struct common *o)
 {
-    for (size_t i = 0; i < o->bases->n; i++)
-        if (touches(path, is_whole, may_replace, &o->bases->list[i])) return 1;
-    for (const struct base *b = o->bases->found; b; b = b->next_found)
-        if (b->is_used && touches(path, is_whole, may_replace, b)) return 1;
-    return 0;
+    return find_touched(path, is_whole, may_replace, 0, 0, o) != NULL;
 }
 
 int protect_bases(const char *source, const char *output, int may_replace, const struct common *o)
@@ -50,20 +62,10 @@ int protect_bases(const char *source, const char *output, int may_replace, const
     return code;
 }
 
-/* The link below the base that is compressed against; NULL: none is touched. */
-static const struct base *find_touched_link(const char *source, const struct common *o)
-{
-    for (size_t i = 1; i < o->bases->n; i++)
-        if (o->bases->list[i].is_used && touches(source, 1, 0, &o->bases->list[i]))
-            return &o->bases->list[i];
-    for (const struct base *b = o->bases->found; b; b = b->next_found)
-        if (b->is_used && touches(source, 1, 0, b)) return b;
-    return NULL;
-}
-
 int check_source(const char *source, const struct common *o)
 {
-    const struct base *link = o->bases->n ? find_touched_link(source, o) : NULL;
+    /* below the base that is compressed against, which is the first */
+    const struct base *link = o->bases->n ? find_touched(source, 1, 0, 1, 1, o) : NULL;
     return link ? fail(CODE_ERROR, source,
                        "is what the base %.300s itself is restored with (%.300s): once it is gone, "
                        "neither the base nor what is made here could be restored; leave out "
