@@ -26,13 +26,6 @@
 
 /* -- time -- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static uint64_t ticks(void)
 {
 #if defined(__x86_64__)

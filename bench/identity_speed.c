@@ -10,13 +10,6 @@
 
 enum { ROUNDS = 21 };
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double percent(const double *a, const double *b) /* the median of b over a */
 {
     double ratio[ROUNDS];
@@ -59,17 +52,17 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     for (i = 0; i < ROUNDS; i++) {
         for (int which = 0; which < 2; which++) {
             const lmc_tensor *const t = &lmc_reader_get_file(reader[which], 0)->tensors[0];
-            start = seconds();
+            start = now();
             if (lmc_reader_read_tensor(reader[which], 0, t, 0, got, size)) fail("cannot read", "");
-            *(which ? &checked[i] : &plain[i]) = seconds() - start;
+            *(which ? &checked[i] : &plain[i]) = now() - start;
         }
-        start = seconds();
+        start = now();
         memcpy(got, data, size);
-        copy[i] = seconds() - start;
+        copy[i] = now() - start;
     }
-    start = seconds();
+    start = now();
     for (i = 0; i < 4000; i++) crc += lmc__get_kernels()->crc64(crc, data, 65536);
-    start = seconds() - start;
+    start = now() - start;
     {
         const double sum = percent(plain, checked);
         n_reps = ROUNDS;

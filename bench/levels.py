@@ -6,16 +6,12 @@
 
 The page keeps its text: only what stands between the two marks is written anew. SPDX-License-Identifier: MIT
 """
-import json, os, subprocess, sys
+import os, sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RESULTS = os.environ.get("RESULTS", os.path.join(ROOT, "build", "results"))
+from results import ROOT, find, measure, measured, write_table
+
 BEGIN, END = "<!-- measured: bench/levels.py page -->\n", "<!-- end -->\n"
 LEVELS = ("fast", "default", "max", "archive")
-
-
-def find(rows, **wanted):
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def size(row):
@@ -71,22 +67,13 @@ def draw(rows, path):
 
 
 def page():
-    with open(os.path.join(RESULTS, "levels.json")) as file:
-        rows = json.load(file)
+    rows = measured("levels")
     draw(rows, os.path.join(ROOT, "bench", "levels.svg"))
-    path = os.path.join(ROOT, "bench", "levels.md")
-    with open(path) as file:
-        text = file.read()
-    before, rest = text.split(BEGIN)
-    with open(path, "w") as file:
-        file.write(before + BEGIN + table(rows) + END + rest.split(END)[1])
+    write_table("levels.md", BEGIN, END, table(rows))
 
 
 if sys.argv[1:2] == ["measure"]:
-    os.makedirs(RESULTS, exist_ok=True)
-    measured = subprocess.run([os.path.join(ROOT, "build", "levels")] + sys.argv[2:], stdout=subprocess.PIPE, check=True).stdout
-    with open(os.path.join(RESULTS, "levels.json"), "wb") as file:
-        file.write(measured)
+    measure("levels", sys.argv[2:])
 elif sys.argv[1:] == ["page"]:
     page()
 else:

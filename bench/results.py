@@ -1,5 +1,5 @@
 """The results that the benchmark's programs leave, as rows: dictionaries, of which find() picks."""
-import json, os
+import json, os, subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.environ.get("RESULTS") or os.path.join(ROOT, "build", "results")
@@ -19,6 +19,29 @@ def load(name):
             return json.load(file)
     except FileNotFoundError:
         return []
+
+
+def measure(program, options):
+    """What build/PROGRAM prints becomes the file of its results."""
+    os.makedirs(RESULTS, exist_ok=True)
+    printed = subprocess.run([os.path.join(ROOT, "build", program)] + options, stdout=subprocess.PIPE, check=True).stdout
+    with open(build(program + ".json"), "wb") as file:
+        file.write(printed)
+
+
+def measured(program):
+    """Its rows, which must be there."""
+    with open(build(program + ".json")) as file:
+        return json.load(file)
+
+
+def write_table(page, begin, end, table):
+    """Writes anew what stands between two marks of a page of bench/."""
+    path = os.path.join(ROOT, "bench", page)
+    with open(path) as file:
+        before, rest = file.read().split(begin)
+    with open(path, "w") as file:
+        file.write(before + begin + table + end + rest.split(end)[1])
 
 
 def load_command():

@@ -12,14 +12,6 @@
 #define BENCH "serial"
 #include "measure.h"
 
-/* Not CPU time: to ask for that takes a call of the system, twice for each task. */
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static struct played {
     double in_tasks, longest; /* of all tasks; of the busiest worker of each wave */
 } played;
@@ -35,7 +27,7 @@ static void play(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned 
         double start;
         for (worker = 1; worker < n_workers; worker++)
             if (load[worker] < load[free_first]) free_first = worker;
-        start = now();
+        start = now(); /* not CPU time: to ask for that takes a call of the system */
         task(arg, i, free_first);
         load[free_first] += now() - start;
     }

@@ -6,10 +6,10 @@
 
 The page keeps its text: only what stands between the two marks is written anew. SPDX-License-Identifier: MIT
 """
-import json, os, subprocess, sys
+import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RESULTS = os.environ.get("RESULTS", os.path.join(ROOT, "build", "results"))
+from results import find, measure, measured, write_table
+
 BEGIN, END = "<!-- measured: bench/speed.py page -->\n", "<!-- end -->\n"
 PLANES = ["plane, %d %% one symbol" % share for share in (78, 95, 99)]
 # data, tier, level, x memcpy of compressing and decompressing, x huff0 of both
@@ -23,10 +23,6 @@ for tier, targets in (("avx512", ((0.33, 0.45), (0.45, 0.60), (0.60, 0.90))), ("
     TARGETS += [("bf16 " + pair, tier, "default") + both + (None, None) for pair, both in zip(("1000-1001", "1700-1701", "1950-1951"), targets)]
 TARGETS += [("master " + pair, "avx512", "default", 0.35, 0.50, None, None) for pair in ("1000-1001", "1950-1951")]
 CHANGED = {"1000-1001": "58 % changed", "1700-1701": "16 % changed", "1950-1951": "1.6 % changed"}
-
-
-def find(rows, **wanted):
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def title(data):
@@ -64,17 +60,8 @@ def table(rows):
 
 
 if sys.argv[1:2] == ["measure"]:
-    os.makedirs(RESULTS, exist_ok=True)
-    measured = subprocess.run([os.path.join(ROOT, "build", "speed")] + sys.argv[2:], stdout=subprocess.PIPE, check=True).stdout
-    with open(os.path.join(RESULTS, "speed.json"), "wb") as file:
-        file.write(measured)
+    measure("speed", sys.argv[2:])
 elif sys.argv[1:] == ["page"]:
-    with open(os.path.join(RESULTS, "speed.json")) as file:
-        rows = json.load(file)
-    path = os.path.join(ROOT, "bench", "speed.md")
-    with open(path) as file:
-        before, rest = file.read().split(BEGIN)
-    with open(path, "w") as file:
-        file.write(before + BEGIN + table(rows) + END + rest.split(END)[1])
+    write_table("speed.md", BEGIN, END, table(measured("speed")))
 else:
     sys.exit(__doc__)
