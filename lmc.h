@@ -930,6 +930,10 @@ typedef struct lmc_reader_options {
      * readers may be in use by another thread then. */
     lmc_reader *lender;
     void *alloc_user;
+    /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
+     * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
+     * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+    int parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
@@ -24124,6 +24128,8 @@ typedef struct lmc__restorer {
     /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
      * to it before they are decoded. */
     int is_other_used;
+    /* The most that the next read asks for. */
+    uint64_t read_limit;
     /* Bytes of the stream from its beginning to `at`. */
     uint64_t offset;
 
@@ -24172,6 +24178,9 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
+/* The first, as there may be little. Then four times as many with each read, up to those: nothing
+ * is decoded beside the first reads, and those of 16 workers are 16 MiB. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -24247,11 +24256,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
-        uint64_t size = 65536; /* at first: there may be little */
+        uint64_t size = LMC__FIRST_READ_SIZE;
         r->next_room = lmc_block_bound(r->largest);
         if (r->largest)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
+        size = lmc__min64(size, r->read_limit);
+        r->read_limit = 4 * size;
         next->size = 0;
         /* after which size is no more than a size_t holds */
         LMC__TRY(lmc__reserve(next, r->next_room + size));
@@ -24683,6 +24694,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
+    r->read_limit = LMC__FIRST_READ_SIZE;
     r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
@@ -25318,72 +25330,116 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->features);
 }
 
+/* Bytes of the run, as a job of the wave: block number job->position.block, of which [offset, end)
+ * is wanted, at dst. Its code will be at src. */
+static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
+                             const uint8_t *src, uint8_t *dst)
+{
+    const uint64_t at = job->position.block * (uint64_t)run->block_size;
+    const size_t size = lmc__block_size_at(run, job->position.block);
+    job->src = src;
+    job->skip = at < offset ? (size_t)(offset - at) : 0;
+    job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
+    job->dst = dst + (size_t)(at + job->skip - offset);
+    job->streaming = lmc__no_streaming;
+    job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == size;
+}
+
+/* A task: arg is the reader. A block that is not the one that the index knows is refused before it
+ * is decoded. If the source can be read by several at once, each reads what it decodes. */
+static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
+{
+    lmc_reader *const r = (lmc_reader *)arg;
+    lmc__job *const job = &lmc__job_at(r->coder, index)->job;
+    const lmc__reader_run *const run = lmc__run_at(r, job->position.run);
+    const uint64_t block = run->first_block + job->position.block;
+    job->status = LMC_OK;
+    if (r->options.parallel_reads)
+        job->status = lmc__read_at(r, lmc__block_at(r)[block],
+                                   r->coder->in[0].data + (job->src - r->coder->in[0].data),
+                                   (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
+    if (job->status == LMC_OK)
+        job->status =
+            lmc__read_known_block(r, job->position.run, job->position.block, job->src, &job->info);
+    if (job->status == LMC_OK && job->info.has_prediction && !job->base)
+        job->status = LMC_ERR_CORRUPT;
+    if (job->status != LMC_OK) return;
+    if (!job->info.has_prediction) job->base = NULL;
+    lmc__decode_snapshot_task(r->coder, index, worker);
+}
+
+/* The code of n blocks of a run, from number first on, whose predictions are read; see
+ * lmc__read_indexed_run. head: bytes of the prediction of the first block, if that is not wanted
+ * whole. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t first, size_t n,
+                                      uint64_t offset, uint64_t end, uint8_t *dst, size_t head)
+{
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
+    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block + first;
+    const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const size_t in_size = (size_t)(block_at[n] - block_at[0]);
+    lmc__coder *const c = r->coder;
+    size_t i;
+    c->in[0].size = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], in_size));
+    if (!r->options.parallel_reads) LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
+    for (i = 0; i < n; i++) {
+        lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+        lmc__job *const job = &block_job->job;
+        const size_t size = lmc__block_size_at(run, first + i);
+        job->position.run = (uint32_t)number;
+        job->position.block = (uint32_t)(first + i);
+        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
+                         dst);
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
+                    : job->keep == size                      ? job->dst
+                    : (first + i) * run->block_size < offset ? base->data
+                                                             : base->data + head;
+        block_job->is_own_prediction = lmc__is_own_prediction(run);
+        block_job->is_written = 0;
+        block_job->n_pieces = 0;
+        block_job->is_identified = r->digester != NULL;
+        if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
+        /* of several pieces each is read again */
+        if (block_job->n_pieces > 1) job->streaming.is_on = 0;
+    }
+    lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
+    LMC__TRY(lmc__jobs_status(c, n));
+    if (r->digester) lmc__absorb_pieces(c, r->digester);
+    return LMC_OK;
+}
+
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
  * a wave has, whose code lies side by side and is read at once.
  *
  * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the wave. A block that is not the one that the index knows is refused
- * before it is decoded. */
+ * reads them; from then on the wave. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
     const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t *block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                   end = offset + size;
-    uint64_t block = offset / run->block_size;
-    lmc__coder *c = r->coder;
+    const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size);
-    lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
-    while (block * run->block_size < end) {
-        const uint64_t first = block, blocks_end = (end + run->block_size - 1) / run->block_size;
+    lmc__coder *c = r->coder;
+    uint64_t first = offset / run->block_size;
+    while (first < blocks_end) {
         const size_t n =
             (size_t)lmc__min64(lmc__count_jobs(c->parallel, largest), blocks_end - first);
-        const size_t in_size = (size_t)(block_at[first + n] - block_at[first]);
-        size_t head = 0, i;
+        size_t head = 0;
         /* by this reader, perhaps, or one that shares the coder: before that is in use */
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status = lmc__read_predictions(r, run, first, n, offset, end, dst, base, &head);
+            status = lmc__read_predictions(r, run, first, n, offset, end, dst,
+                                           &r->base[run->prediction == LMC__PREDICT_OWN], &head);
             r->digester = digester;
             LMC__TRY(status);
         }
         LMC__TRY(lmc__set_coder(c, largest, lmc__min(largest, LMC_MAX_BLOCK_ELEMENTS), 1));
-        c->in[0].size = 0;
-        LMC__TRY(lmc__reserve(&c->in[0], in_size));
-        LMC__TRY(lmc__read_at(r, block_at[first], c->in[0].data, in_size));
-        for (i = 0; i < n; i++, block++) {
-            lmc__snapshot_job *const block_job = lmc__job_at(c, i);
-            lmc__job *const job = &block_job->job;
-            const uint64_t at = block * run->block_size;
-            job->src = c->in[0].data + (size_t)(block_at[block] - block_at[first]);
-            job->position.run = (uint32_t)number;
-            job->position.block = (uint32_t)block;
-            LMC__TRY(lmc__read_known_block(r, number, block, job->src, &job->info));
-            LMC__TRY(lmc__spend(r->meter, (uint64_t)job->info.size + job->info.encoded_size));
-            job->skip = at < offset ? (size_t)(offset - at) : 0;
-            job->keep = (size_t)lmc__min64(job->info.size - job->skip, end - (at + job->skip));
-            job->dst = dst + (size_t)(at + job->skip - offset);
-            LMC__CHECK(!job->info.has_prediction || run->prediction != LMC__PREDICT_ZERO,
-                       LMC_ERR_CORRUPT);
-            job->base = !job->info.has_prediction     ? NULL
-                        : job->keep == job->info.size ? job->dst
-                        : at < offset                 ? base->data
-                                                      : base->data + head;
-            block_job->is_own_prediction = lmc__is_own_prediction(run);
-            block_job->is_written = 0;
-            block_job->n_pieces = 0;
-            block_job->is_identified = r->digester != NULL;
-            job->streaming = lmc__no_streaming;
-            job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == job->info.size;
-            if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-            /* of several pieces each is read again */
-            if (block_job->n_pieces > 1) job->streaming.is_on = 0;
-        }
-        lmc__run_tasks(c->parallel, lmc__decode_snapshot_task, c, n);
-        LMC__TRY(lmc__jobs_status(c, n));
-        if (r->digester) lmc__absorb_pieces(c, r->digester);
+        LMC__TRY(lmc__read_wave(r, number, first, n, offset, end, dst, head));
+        first += n;
     }
     return LMC_OK;
 }

@@ -5,8 +5,9 @@
  *
  * The workers are played by the calling thread: it runs the tasks of each wave one after another,
  * gives each to the worker that is free first, and adds up what the busiest one has to do. Time
- * outside of all waves is serial (planning of runs, index, identities). From memory to memory; of
- * five passes the one of least serial time. Neither what memory allows nor what it costs to wake
+ * outside of all waves is serial (planning of runs, index, identities). From memory to memory: by
+ * streams, which one task reads and one writes, and from and to arrays; of five passes the one of
+ * least serial time. Neither what memory allows nor what it costs to wake
  * threads is in it. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #define BENCH "serial"
@@ -80,10 +81,10 @@ static lmc_tensor *make_tensors(size_t n_tensors, size_t size)
     return tensors;
 }
 
-enum { WRITE, RESTORE, N_PASSES = 5 };
+enum { WRITE, WRITE_ARRAY, RESTORE, READ, READ_AT_ONCE, N_ROWS, N_PASSES = 5 };
 static struct best {
     double serial, total, at_least;
-} best[2];
+} best[N_ROWS];
 
 static void keep(int what, double total)
 {
@@ -98,56 +99,94 @@ static lmc_file file;
 static uint8_t *src;
 static size_t size;
 
-static void measure_pass(unsigned n_workers)
+static lmc_memory out; /* the snapshot */
+
+static void write_snapshot(const lmc_parallel *parallel, int what)
 {
-    const lmc_parallel parallel = {play, NULL, n_workers};
-    static lmc_memory out;
     lmc_memory in;
     lmc_sink sink;
     lmc_stream stream;
     lmc_writer *writer;
     lmc_writer_options options;
-    lmc_restore_options restore;
     double start;
     memset(&in, 0, sizeof in);
     memset(&options, 0, sizeof options);
-    memset(&restore, 0, sizeof restore);
     in.data = src;
     in.size = size;
-    if (!out.data) { /* once: its pages are faulted in */
-        out.data = (uint8_t *)malloc(out.cap = size);
-        if (!out.data) fail("out of memory", "");
-        memset(out.data, 1, size);
-    }
     out.size = out.position = 0;
-    options.parallel = restore.parallel = &parallel;
+    options.parallel = parallel;
     sink = lmc_memory_sink(&out);
     stream = lmc_memory_stream(&in);
     memset(&played, 0, sizeof played);
     start = now();
     check(lmc_writer_open(&writer, &sink, &options));
     check(lmc_writer_begin_file(writer, &file, LMC_AUTO));
-    check(lmc_writer_write_stream(writer, &stream));
+    if (what == WRITE) check(lmc_writer_write_stream(writer, &stream));
+    else check(lmc_writer_write(writer, src, size));
     check(lmc_writer_end_file(writer));
     check(lmc_writer_finish(writer));
-    keep(WRITE, now() - start);
+    keep(what, now() - start);
     lmc_writer_free(writer);
-    stream = lmc_memory_stream(&out);
-    restore.write = take;
+}
+
+static void restore_snapshot(const lmc_parallel *parallel)
+{
+    lmc_stream stream = lmc_memory_stream(&out);
+    lmc_restore_options options;
+    double start;
+    memset(&options, 0, sizeof options);
+    options.parallel = parallel;
+    options.write = take;
     n_restored = 0;
     memset(&played, 0, sizeof played);
     start = now();
-    check(lmc_snapshot_restore(&stream, NULL, &restore));
+    check(lmc_snapshot_restore(&stream, NULL, &options));
     keep(RESTORE, now() - start);
     if (n_restored != size || memcmp(restored, src, size) != 0) fail("did not come back", "");
+}
+
+/* At random access, to where the caller wants it. */
+static void read_snapshot(const lmc_parallel *parallel, int what)
+{
+    const lmc_source source = lmc_memory_source(&out);
+    lmc_reader *reader;
+    lmc_reader_options options;
+    double start;
+    memset(&options, 0, sizeof options);
+    options.parallel = parallel;
+    options.parallel_reads = what == READ_AT_ONCE;
+    memset(restored, 0, size);
+    memset(&played, 0, sizeof played);
+    start = now();
+    check(lmc_reader_open(&reader, &source, &options));
+    check(lmc_reader_read_file(reader, 0, 0, restored, size));
+    keep(what, now() - start);
+    lmc_reader_free(reader);
+    if (memcmp(restored, src, size) != 0) fail("was not read", "");
+}
+
+static void measure_pass(unsigned n_workers)
+{
+    const lmc_parallel parallel = {play, NULL, n_workers};
+    if (!out.data) { /* once: its pages are faulted in */
+        out.data = (uint8_t *)malloc(out.cap = size);
+        if (!out.data) fail("out of memory", "");
+        memset(out.data, 1, size);
+    }
+    write_snapshot(&parallel, WRITE);
+    restore_snapshot(&parallel);
+    write_snapshot(&parallel, WRITE_ARRAY);
+    read_snapshot(&parallel, READ);
+    read_snapshot(&parallel, READ_AT_ONCE);
 }
 
 int main(int argc, char **argv)
 {
     static const unsigned n_workers[] = {1, 2, 4, 8, 16};
-    static const char *const names[] = {"write", "restore"};
+    static const char *const names[] = {"write, of a stream", "write, of an array", "restore",
+                                        "read to an array", "the same, parallel_reads"};
     const size_t n_tensors = argc > 2 ? (size_t)atol(argv[2]) : 500, first = 64000000;
-    double one[2] = {0, 0};
+    double one[N_ROWS] = {0};
     size_t i;
     int what, pass;
     size = (size_t)(argc > 1 ? atol(argv[1]) : 1024) * 1000000;
@@ -166,7 +205,7 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof n_workers / sizeof *n_workers; i++) {
         memset(best, 0, sizeof best);
         for (pass = 0; pass < N_PASSES; pass++) measure_pass(n_workers[i]);
-        for (what = WRITE; what <= RESTORE; what++) {
+        for (what = WRITE; what < N_ROWS; what++) {
             if (i == 0) one[what] = best[what].total;
             printf("| %s | %u | %.4f | %.2f %% | %.4f | %.2f |\n", names[what], n_workers[i],
                    best[what].serial, 100 * best[what].serial / best[what].total,

@@ -130,7 +130,9 @@ static inline enum lmc_status t_append(void *user, const void *data, size_t size
 static inline enum lmc_status t_read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     t_memory *memory = (t_memory *)user;
+    t_lock(); /* parallel_reads */
     memory->reads++;
+    t_unlock();
     if (t_fails(memory->calls, LMC_ERR_READ)) return LMC_ERR_READ;
     if (offset > memory->size || size > memory->size - offset) return LMC_ERR_READ;
     if (size) memcpy(dst, memory->data + offset, size);

@@ -309,6 +309,9 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             t_note("%s: read, log2_block %u, %u workers", name, log2_block, n);
             CHECK_STATUS(t_read_model(model, &first, &read_options, &wrong), LMC_OK);
             CHECK(!wrong && heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0);
+            read_options.parallel_reads = 1;
+            CHECK_STATUS(t_read_model(model, &first, &read_options, &wrong), LMC_OK);
+            CHECK(!wrong && heap.live == 0 && heap.bytes == 0);
         }
     t_note("%s: reader, log2_block %u", name, log2_block);
     check_reader(model, &first);
@@ -1634,6 +1637,71 @@ static void test_twin_of_file(void)
     free(data);
 }
 
+/* Where the source can be read by several workers at once, each block is read by who decodes it: as
+ * many calls as blocks. What comes, and what is said of damage and of reads that fail, is the same.
+ */
+static void test_parallel_reads(void)
+{
+    enum { BLOCK = 1 << 14, N_BLOCKS = 40, SIZE = BLOCK * N_BLOCKS - 100 };
+    uint8_t *const data = make(SIZE, T_GAUSS, LMC_BF16), *const got = (uint8_t *)malloc(SIZE);
+    unsigned n = 3;
+    int i;
+    lmc_parallel parallel = t_parallel(&n);
+    lmc_writer_options options;
+    lmc_memory out;
+    lmc_file file;
+    t_note("parallel reads");
+    memset(&options, 0, sizeof options);
+    memset(&out, 0, sizeof out);
+    memset(&file, 0, sizeof file);
+    options.log2_block = 14;
+    file.path = "f";
+    file.size = SIZE;
+    if (!got || !write_file(&out, &options, &file, LMC_BF16, data)) abort();
+    for (i = 0; i < 4; i++) {
+        lmc_reader_options reader_options;
+        lmc_reader *reader = NULL;
+        lmc_source source;
+        t_memory in;
+        t_calls calls;
+        long whole;
+        memset(&reader_options, 0, sizeof reader_options);
+        memset(&in, 0, sizeof in);
+        memset(&calls, 0, sizeof calls);
+        calls.fail_at = -1;
+        in.data = out.data;
+        in.size = out.size;
+        in.calls = &calls;
+        source.read_at = t_read_at;
+        source.user = &in;
+        source.size = out.size;
+        reader_options.parallel_reads = i % 2;
+        reader_options.parallel = i < 2 ? &parallel : NULL;
+        if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &reader_options), LMC_OK)) break;
+        in.reads = 0;
+        memset(got, 0, SIZE);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, SIZE), LMC_OK);
+        CHECK(memcmp(got, data, SIZE) == 0);
+        whole = in.reads;
+        CHECK(i % 2 ? whole >= N_BLOCKS && whole < N_BLOCKS + 4 : whole <= N_BLOCKS / 3);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 77, got, 5 * BLOCK), LMC_OK);
+        CHECK(memcmp(got, data + 77, 5 * BLOCK) == 0);
+        for (calls.fail_at = 0; calls.fail_at < whole; calls.fail_at++) {
+            calls.calls = 0;
+            CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, SIZE), LMC_ERR_READ);
+        }
+        out.data[out.size / 2] ^= 1; /* of a block in the midst */
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, SIZE), LMC_ERR_CHECKSUM);
+        CHECK(memcmp(got, data, SIZE / 4) == 0);
+        out.data[out.size / 2] ^= 1;
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, SIZE), LMC_OK);
+        lmc_reader_free(reader);
+    }
+    lmc_memory_free(&out);
+    free(data);
+    free(got);
+}
+
 /* Two snapshots of one layout. One gets the identities of the other, and CRCs for that: each block
  * is right, and what they make up is not what the index says. Who reads all of the tensor or of the
  * file is told, unless he does not want to know. */
@@ -2393,6 +2461,7 @@ int main(int argc, char **argv)
     test_close_twins();
     test_twin_of_file();
     test_window();
+    test_parallel_reads();
     test_identity_of_tensor();
     test_reach();
     test_gap();

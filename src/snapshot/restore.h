@@ -60,6 +60,8 @@ typedef struct lmc__restorer {
     /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
      * to it before they are decoded. */
     int is_other_used;
+    /* The most that the next read asks for. */
+    uint64_t read_limit;
     /* Bytes of the stream from its beginning to `at`. */
     uint64_t offset;
 
@@ -108,6 +110,9 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
+/* The first, as there may be little. Then four times as many with each read, up to those: nothing
+ * is decoded beside the first reads, and those of 16 workers are 16 MiB. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -183,11 +188,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0, 0);
     if (is_reading) {
-        uint64_t size = 65536; /* at first: there may be little */
+        uint64_t size = LMC__FIRST_READ_SIZE;
         r->next_room = lmc_block_bound(r->largest);
         if (r->largest)
             size = lmc__count_workers(c->parallel) *
                    (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
+        size = lmc__min64(size, r->read_limit);
+        r->read_limit = 4 * size;
         next->size = 0;
         /* after which size is no more than a size_t holds */
         LMC__TRY(lmc__reserve(next, r->next_room + size));
@@ -619,6 +626,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = options;
+    r->read_limit = LMC__FIRST_READ_SIZE;
     r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
     r->coder.stream = *stream;
