@@ -766,7 +766,7 @@ typedef struct lmc_writer_options {
 } lmc_writer_options;
 
 /* Memory:
- *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
+ *   for each worker  1 MiB (with blocks of more than 512 KiB: two blocks), twice that for
  *                    lmc_writer_write_stream; a workspace of about 13 bytes for each element of a
  *                    block
  *   in any case      one block; for files of unknown size 16 MiB, or 48 MiB with
@@ -19557,10 +19557,10 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, size_t n
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker: more makes waking and waiting for the workers rarer,
- * less keeps the four buffers in the caches. Of sizes from 1/2 to 4 MiB none was clearly faster
- * (measured on a busy machine). */
-#define LMC__WAVE_SIZE ((size_t)1 << 20)
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches, and what is written is written from
+ * there. bench/speed.md ("The command") has 1/4 to 2 MiB. */
+#define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -24179,7 +24179,7 @@ typedef struct lmc__restorer {
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 /* The first, as there may be little. Then four times as many with each read, up to those: nothing
- * is decoded beside the first reads, and those of 16 workers are 16 MiB. */
+ * is decoded beside the first reads, and those of 16 workers are 8 MiB. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */

@@ -702,7 +702,7 @@ typedef struct lmc_writer_options {
 } lmc_writer_options;
 
 /* Memory:
- *   for each worker  2 MiB (with blocks of more than 1 MiB: two blocks), twice that for
+ *   for each worker  1 MiB (with blocks of more than 512 KiB: two blocks), twice that for
  *                    lmc_writer_write_stream; a workspace of about 13 bytes for each element of a
  *                    block
  *   in any case      one block; for files of unknown size 16 MiB, or 48 MiB with
