@@ -29,4 +29,4 @@ for row in rows:
         median, cp = statistics.median(taken[row]), statistics.median(taken["cp"])
         cells.append(f"{median:.2f}" + (f" ({cp / median:.2f})" if row != "cp" else ""))
     print("|", row, "|", " | ".join(cells), "|")
-print(f"\n{max(map(len, taken.values()))} rounds.")
+print("\nRounds:", ", ".join(f"{name} {len(taken['cp'])}" for name, taken in columns.items()))
