@@ -869,7 +869,7 @@ typedef struct lmc_reader_options {
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
      * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
      * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
-    int parallel_reads;
+    uint64_t parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a

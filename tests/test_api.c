@@ -757,7 +757,7 @@ static void test_options(void)
                {"restore", use_restore, sizeof(lmc_restore_options),
                 ENDS_WITH(lmc_restore_options, alloc_user)},
                {"reader", use_reader, sizeof(lmc_reader_options),
-                ENDS_WITH(lmc_reader_options, alloc_user)},
+                ENDS_WITH(lmc_reader_options, parallel_reads)},
                {"salvage", use_salvage, sizeof(lmc_reader_options), 1},
                {"compress", use_compress, sizeof(lmc_compress_options),
                 ENDS_WITH(lmc_compress_options, alloc_user)}};
