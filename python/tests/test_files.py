@@ -560,3 +560,16 @@ def test_a_directory_that_is_not_there(weights, tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         lmc.numpy.save_file({"w": weights}, path)
     assert error.value.filename == str(path)
+
+
+def test_the_command_where_there_is_none(monkeypatch):
+    from lmc_codec import __main__
+
+    with monkeypatch.context() as m:
+        m.setattr(__main__.os, "name", "nt")
+        error = pytest.raises(SystemExit, __main__.command)
+    assert "WSL" in str(error.value)
+    monkeypatch.setattr(__main__.os.path, "exists", lambda path: False)
+    error = pytest.raises(SystemExit, __main__.command)
+    monkeypatch.undo()
+    assert "without the command" in str(error.value)
