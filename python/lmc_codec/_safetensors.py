@@ -26,7 +26,8 @@ class safe_open:
     """
 
     def __new__(cls, filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
-        if options.get("base") is None and is_safetensors(filename):
+        is_path = isinstance(filename, (str, os.PathLike))
+        if is_path and options.get("base") is None and is_safetensors(filename):
             return _safetensors(filename).safe_open(filename, framework, device)
         return super().__new__(cls)
 
