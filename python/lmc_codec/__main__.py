@@ -8,7 +8,9 @@ import sys
 
 def command() -> str:
     """The path of the executable."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "lmc.exe" if os.name == "nt" else "lmc")
+    if os.name == "nt":
+        raise SystemExit("The command lmc needs POSIX, so it is not in packages for Windows: use it in WSL.")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "lmc")
     if not os.path.exists(path):
         raise SystemExit(
             "lmc_codec was built without the command, which needs POSIX and jansson."

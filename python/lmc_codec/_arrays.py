@@ -112,6 +112,8 @@ def _of_numpy(a: Any) -> Array:
         raise ValueError("a big-endian array: LMC codes little-endian ones")
     if a.dtype.hasobject:
         raise TypeError("an array of Python objects")
+    if "numpy.ma" in sys.modules and isinstance(a, numpy.ma.MaskedArray):
+        raise TypeError("a masked array, whose mask would be lost: give its .data, and its .mask by another name")
     return Array(a.reshape(-1).view(numpy.uint8), dtype_name(a.dtype), a.shape, a.nbytes)
 
 

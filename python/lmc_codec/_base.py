@@ -55,6 +55,18 @@ def parse_safetensors(view: memoryview, name: str) -> tuple[dict[str, Any], int]
     return header, 8 + size
 
 
+def is_safetensors(source: Any) -> bool:
+    """Whether a path of this machine, or bytes, begin as a safetensors file does, and no LMC file."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        start = bytes(source[:10])
+    elif isinstance(source, (str, os.PathLike)) and "://" not in os.fsdecode(source):
+        with open(source, "rb") as file:
+            start = file.read(10)
+    else:
+        return False
+    return start[8:] == b'{"' or (start[8:9] == b"{" and start[9:].isspace())
+
+
 def _of_safetensors(path: Any, threads: int) -> Any:
     import mmap
 
@@ -81,9 +93,6 @@ def resolve_base(base: Any, threads: int | None) -> Any:
         return base._object
     if isinstance(base, Mapping):
         return Base(base, threads=threads)._object
-    if isinstance(base, (str, os.PathLike)) and "://" not in os.fspath(base):
-        with open(base, "rb") as file:
-            start = file.read(16)
-        if start[8:10] == b'{"' or (start[8:9] == b"{" and start[9:10].isspace()):
-            return _of_safetensors(base, count_threads(threads))
+    if isinstance(base, (str, os.PathLike)) and is_safetensors(base):
+        return _of_safetensors(base, count_threads(threads))
     return Reader(base, threads=threads)._object

@@ -46,14 +46,16 @@ def compress(
     out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices.
     """
     x = _arrays.describe(array, dtype)
+    target = None if out is None else _arrays.describe(out).buffer
     base_object = None
     if base is not None:
         b = _arrays.describe(base, dtype)
+        if target is not None and _lmc.overlaps(target, b.buffer):
+            raise ValueError("out overlaps the base")
         if b.nbytes != x.nbytes:
             raise ValueError(f"the array has {x.nbytes} bytes, and the base {b.nbytes}")
         base_object = _lmc.Base([("", x.dtype or "U8", _shape(x), b.buffer)], threads)
     name = x.dtype or ("U8" if base is not None else "")
-    target = None if out is None else _arrays.describe(out).buffer
     writer = _lmc.Writer(
         target, bound(x.nbytes), base_object, level_number(level), threads, progress=progress
     )

@@ -105,8 +105,13 @@ class Writer:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
             directory, name = os.path.split(path)
-            self._part = os.path.join(directory, f".{name}.{os.getpid()}-{id(self):x}.part")
-            self._file = open(self._part, "wb", buffering=0)
+            # the name's beginning: all of it may be as long as names can be
+            self._part = os.path.join(directory, f".{name[:32]}.{os.getpid()}-{id(self):x}.part")
+            try:
+                self._file = open(self._part, "wb", buffering=0)
+            except OSError as error:
+                error.filename = path
+                raise
             self._path = path
             return self._file.fileno()
         if target is None:

@@ -215,6 +215,16 @@ def test_out(weights):
     with pytest.raises(ValueError, match="overlap"):
         a = np.frombuffer(bytearray(4096), np.uint8)
         lmc.compress(a[:2000], out=a[1000:])
+    base = np.concatenate([changed(weights).reshape(-1).view(np.uint8), np.zeros(4096, np.uint8)])
+    with pytest.raises(ValueError, match="overlaps the base"):
+        lmc.compress(weights, base[: weights.nbytes], out=base)
+
+
+def test_a_mask_is_not_lost(weights):
+    masked = np.ma.masked_less(weights.astype(np.float32), 0)
+    with pytest.raises(TypeError, match="mask"):
+        lmc.compress(masked)
+    assert same(lmc.decompress(lmc.compress(masked.data)), masked.data)
 
 
 def test_tensors_without_a_header(weights):

@@ -545,3 +545,31 @@ def test_version():
     root = Path(__file__).parents[2]
     assert lmc.__version__ == re.search(r'#define LMC_VERSION "(.*)"', (root / "lmc.h").read_text())[1]
     assert lmc.__version__ in (root / "python/pyproject.toml").read_text()
+
+
+def test_names_as_long_as_names_can_be(weights, tmp_path):
+    path = tmp_path / ("ü" * 125 + ".lmc")
+    lmc.numpy.save_file({"w": weights}, path)
+    assert same(lmc.numpy.load_file(path)["w"], weights)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_directory_that_is_not_there(weights, tmp_path):
+    """The message has the path that the caller gave."""
+    path = tmp_path / "no" / "x.lmc"
+    with pytest.raises(FileNotFoundError) as error:
+        lmc.numpy.save_file({"w": weights}, path)
+    assert error.value.filename == str(path)
+
+
+def test_the_command_where_there_is_none(monkeypatch):
+    from lmc_codec import __main__
+
+    with monkeypatch.context() as m:
+        m.setattr(__main__.os, "name", "nt")
+        error = pytest.raises(SystemExit, __main__.command)
+    assert "WSL" in str(error.value)
+    monkeypatch.setattr(__main__.os.path, "exists", lambda path: False)
+    error = pytest.raises(SystemExit, __main__.command)
+    monkeypatch.undo()
+    assert "without the command" in str(error.value)

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 
 import lmc_codec
 import lmc_codec.numpy
@@ -224,3 +225,31 @@ def test_on_a_gpu(tmp_path, tensors):
     lmc_codec.torch.save_file(on_gpu, tmp_path / "x")
     back = lmc_codec.torch.load_file(tmp_path / "x", "cuda")
     assert all(t.is_cuda and equal(t.cpu(), tensors[name]) for name, t in back.items())
+
+
+def test_files_that_are_still_safetensors(tmp_path, tensors):
+    """Who changes the import line reads the checkpoints that are there, too."""
+    path = tmp_path / "old.safetensors"
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+    back = lmc_codec.torch.load_file(path)
+    assert back.keys() == tensors.keys() and all(equal(t, tensors[name]) for name, t in back.items())
+    assert equal(lmc_codec.torch.load(safetensors.torch.save({"a": tensors["a"]}))["a"], tensors["a"])
+    with lmc_codec.safe_open(str(path), "pt") as f:
+        assert f.metadata() == {"format": "pt"} and equal(f.get_slice("a")[1], tensors["a"][1])
+    arrays = {"x": np.arange(6.0).reshape(2, 3)}
+    safetensors.numpy.save_file(arrays, path)
+    seen = []
+    assert same(lmc_codec.numpy.load_file(path, progress=seen.append)["x"], arrays["x"]) and seen == [48]
+    lmc_codec.torch.save_file(tensors, path)  # an LMC file, whatever it is called
+    assert isinstance(lmc_codec.safe_open(path, "pt"), lmc_codec.safe_open)
+    with pytest.raises(lmc_codec.NotLMCError):
+        lmc_codec.numpy.load(b"neither of them")
+
+
+def test_safetensors_file_without_safetensors(tmp_path, monkeypatch):
+    safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "x")
+    for name in ("safetensors", "safetensors.numpy"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for read in (lmc_codec.numpy.load_file, lambda path: lmc_codec.safe_open(path, "np")):
+        with pytest.raises(ImportError, match="x is a safetensors file: pip install safetensors"):
+            read(tmp_path / "x")
