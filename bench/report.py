@@ -103,6 +103,7 @@ def make_stamp(seconds):
             "load": " ".join(read_text("/proc/loadavg").split()[:3])}
 
 
+FULL = "MB=256 PAIR_MB=500 REPS=7 RUNS=5 SLOW_MB=16"  # bench/run's own settings
 OF_ONE = "lmc.h", "digest", "machine", "compiler", "settings"
 
 
@@ -217,6 +218,9 @@ def main_page(directory):
     out("# Benchmark\n")
     if quick:
         out("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
+    elif any(stamp["settings"] != FULL for stamp in stamps.values()):
+        out("**A short run:** %s, where a full one has %s. Sizes are exact; speeds are medians of few repetitions, and what other programs do to the machine\n"
+            "shows in them: compare a row with its own memcpy.\n" % (newest["settings"], FULL))
     if mixed:
         out("**Not of one run.** Each part is of the lmc.h in this table; the next `make bench` measures all of them with one:\n\n" + table_of_stamps(stamps))
         out("\nMachine: %s. Compiler: %s." % (newest["machine"], newest["compiler"]))
