@@ -234,9 +234,12 @@ def main_page(directory):
     put_summary(out)
     out("\nTraining resumed from quantised optimizer states has [a page of its own](%s), and so have [damaged files](%s). How all this was measured stands below; targets come last." %
         tuple(os.path.relpath(os.path.join(ROOT, "bench", page), directory) for page in ("fidelity.md", "corruption.md")))
-    for title, name in (("Ratio against speed", "ratio-speed"), ("Speed by tier", "tiers"), ("Scaling with threads", "threads"), ("Restore time against storage bandwidth", "restore")):
+    for title, name in (("Ratio against speed", "ratio-speed"), ("Speed by tier", "tiers"), ("Scaling with threads", "threads"), ("Restore time against storage bandwidth", "restore"),
+                        ("Levels: size against speed", "levels")):
         if os.path.exists(os.path.join(directory, name + ".svg")):
             out("\n![%s](%s.svg)" % (title, name))
+    out("\nThe levels `fast`, `default`, `max` and `archive` are points of one curve, and the small dots the points between them, for each dtype and for deltas:\n[levels.md](%s) has their table." %
+        os.path.relpath(os.path.join(ROOT, "bench", "levels.md"), directory))
     out("\n## In process\n\n%s" % TEXT["units"])
     put_part(out, "bench.md")
     out("\n## Beside other codecs\n\n%s" % TEXT["peers"])
