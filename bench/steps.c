@@ -5,8 +5,8 @@
  * Each block is coded and decoded by kernels that note the time they take, from memory and hot: of
  * N MB, block after block, so that none is in a cache when its turn comes again; then the first one
  * alone. What counts of a kernel in a block is the fastest of all repetitions, so what other
- * programs do to a shared machine mostly does not. "rest" is what is in no kernel: samples, counts,
- * plans, trees, copies. "hot" adds up to what the target would be if nothing waited for memory.
+ * programs do to a shared machine mostly does not. "hot" is what would be left if nothing waited
+ * for memory; "rest" what is in no kernel: samples, counts, plans, trees, copies.
  * SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #define BENCH "steps"
@@ -101,8 +101,7 @@ WRAP_RESULT(uint32_t, group,
             (IGNORE_K, classes, src, base, n, width, subtract, grouping))
 WRAP_RESULT(uint32_t, ungroup,
             (K, uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
-             unsigned width, int subtract, const lmc__grouping *grouping,
-             lmc__streaming streaming),
+             unsigned width, int subtract, const lmc__grouping *grouping, lmc__streaming streaming),
             (IGNORE_K, dst, base, sides, n, width, subtract, grouping, streaming))
 WRAP_RESULT(size_t, list_changes,
             (K, uint32_t crcs[2], const lmc__changed *changed, size_t most, const uint8_t *src,
@@ -261,8 +260,9 @@ static void measure_set(const char *name, const uint8_t *src, const uint8_t *bas
 #define STEP(kernel) wrapped.kernel = kernel;
         KERNELS(STEP)
 #undef STEP
-        measure_blocks(cold, &wrapped, lmc__min((size + job.block_size - 1) / job.block_size,
-                                                (size_t)MAX_BLOCKS), n_reps);
+        measure_blocks(cold, &wrapped,
+                       lmc__min((size + job.block_size - 1) / job.block_size, (size_t)MAX_BLOCKS),
+                       n_reps);
         measure_blocks(hot, &wrapped, 1, 20 * n_reps);
         print_steps(name, lmc_tier_name((enum lmc_tier)tier), (const double(*)[N_STEPS])cold,
                     (const double(*)[N_STEPS])hot);
