@@ -127,6 +127,10 @@ build/speed: bench/speed.c bench/peers.c bench/measure.h bench/data.h bench/fron
 	$(COMPILE) -DBENCH_LEVELS -Wno-unused-function -Wno-unused-variable bench/speed.c -o $@ \
 	    $(LDFLAGS) -l:libzstd.a -llz4 -lm
 
+build/steps: bench/steps.c bench/measure.h bench/data.h tests/t_data.h lmc.h
+	@mkdir -p build
+	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/steps.c -o $@ $(LDFLAGS) -lm
+
 build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(COMPILE) -Wno-unused-function -Wno-unused-variable bench/quantise.c -o $@ $(LDFLAGS) -lm

@@ -103,6 +103,7 @@ def make_stamp(seconds):
             "load": " ".join(read_text("/proc/loadavg").split()[:3])}
 
 
+FULL = "MB=256 PAIR_MB=500 REPS=7 RUNS=5 SLOW_MB=16"  # bench/run's own settings
 OF_ONE = "lmc.h", "digest", "machine", "compiler", "settings"
 
 
@@ -217,6 +218,9 @@ def main_page(directory):
     out("# Benchmark\n")
     if quick:
         out("**A quick run: little data, few repetitions. Its figures show that the benchmark works, not how fast anything is.**\n")
+    elif any(stamp["settings"] != FULL for stamp in stamps.values()):
+        out("**A short run:** %s, where a full one has %s. Sizes are exact; speeds are medians of few repetitions, and what other programs do to the machine\n"
+            "shows in them: compare a row with its own memcpy.\n" % (newest["settings"], FULL))
     if mixed:
         out("**Not of one run.** Each part is of the lmc.h in this table; the next `make bench` measures all of them with one:\n\n" + table_of_stamps(stamps))
         out("\nMachine: %s. Compiler: %s." % (newest["machine"], newest["compiler"]))
@@ -230,9 +234,12 @@ def main_page(directory):
     put_summary(out)
     out("\nTraining resumed from quantised optimizer states has [a page of its own](%s), and so have [damaged files](%s). How all this was measured stands below; targets come last." %
         tuple(os.path.relpath(os.path.join(ROOT, "bench", page), directory) for page in ("fidelity.md", "corruption.md")))
-    for title, name in (("Ratio against speed", "ratio-speed"), ("Speed by tier", "tiers"), ("Scaling with threads", "threads"), ("Restore time against storage bandwidth", "restore")):
+    for title, name in (("Ratio against speed", "ratio-speed"), ("Speed by tier", "tiers"), ("Scaling with threads", "threads"), ("Restore time against storage bandwidth", "restore"),
+                        ("Levels: size against speed", "levels")):
         if os.path.exists(os.path.join(directory, name + ".svg")):
             out("\n![%s](%s.svg)" % (title, name))
+    out("\nThe levels `fast`, `default`, `max` and `archive` are points of one curve, and the small dots the points between them, for each dtype and for deltas:\n[levels.md](%s) has their table." %
+        os.path.relpath(os.path.join(ROOT, "bench", "levels.md"), directory))
     out("\n## In process\n\n%s" % TEXT["units"])
     put_part(out, "bench.md")
     out("\n## Beside other codecs\n\n%s" % TEXT["peers"])

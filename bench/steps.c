@@ -1,0 +1,325 @@
+/* Where the time of a block goes: ticks of the time stamp counter for an element, kernel by kernel.
+ *
+ *   steps [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--series DIR] > TABLE
+ *
+ * Each block is coded and decoded by kernels that note the time they take, from memory and hot: of
+ * N MB, block after block, so that none is in a cache when its turn comes again; then the first one
+ * alone. What counts of a kernel in a block is the fastest of all repetitions, so what other
+ * programs do to a shared machine mostly does not. "hot" is what would be left if nothing waited
+ * for memory; "rest" what is in no kernel: samples, counts, plans, trees, copies.
+ * SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#define BENCH "steps"
+#include "measure.h"
+
+#include "data.h"
+
+#if !LMC__X86
+#error this reads the time stamp counter
+#endif
+
+#define KERNELS(X)                                                                                 \
+    X(split_root)                                                                                  \
+    X(join_root)                                                                                   \
+    X(count_classes)                                                                               \
+    X(group)                                                                                       \
+    X(ungroup)                                                                                     \
+    X(list_changes)                                                                                \
+    X(rank_changes)                                                                                \
+    X(patch)                                                                                       \
+    X(partition)                                                                                   \
+    X(merge)                                                                                       \
+    X(map)                                                                                         \
+    X(flatten)                                                                                     \
+    X(unflatten)                                                                                   \
+    X(count_ones)                                                                                  \
+    X(is_constant)                                                                                 \
+    X(crc32c)                                                                                      \
+    X(join)
+
+enum step {
+    COPY,
+    TOTAL,
+#define STEP(name) STEP_##name,
+    KERNELS(STEP)
+#undef STEP
+        N_STEPS
+};
+static const char *const step_names[N_STEPS] = {"memcpy", "all",
+#define STEP(name) #name,
+                                                KERNELS(STEP)
+#undef STEP
+};
+
+/* Ticks of the call at hand, of which `overhead` for each are the counter's own. */
+static uint64_t ticks[N_STEPS], overhead;
+static const lmc__kernels *real;
+
+static inline uint64_t read_counter(void)
+{
+    uint64_t t;
+    _mm_lfence();
+    t = __builtin_ia32_rdtsc();
+    _mm_lfence();
+    return t;
+}
+
+/* Kernels are given the real table, so that what they call is not noted twice. */
+#define TIMED(step, call)                                                                          \
+    const uint64_t start = read_counter();                                                         \
+    call;                                                                                          \
+    {                                                                                              \
+        const uint64_t taken = read_counter() - start;                                             \
+        ticks[step] += taken > overhead ? taken - overhead : 0;                                    \
+    }
+#define WRAP_RESULT(type, name, parameters, arguments)                                             \
+    static type name parameters                                                                    \
+    {                                                                                              \
+        type result;                                                                               \
+        TIMED(STEP_##name, result = real->name arguments)                                          \
+        return result;                                                                             \
+    }
+#define WRAP(name, parameters, arguments)                                                          \
+    static void name parameters { TIMED(STEP_##name, real->name arguments) }
+#define K const lmc__kernels *k
+#define IGNORE_K ((void)k, real)
+
+WRAP_RESULT(uint32_t, split_root,
+            (K, const lmc__planes *planes, lmc__parted *root, const uint8_t *src, size_t n,
+             unsigned width, int rotate),
+            (IGNORE_K, planes, root, src, n, width, rotate))
+WRAP_RESULT(uint32_t, join_root,
+            (K, uint8_t *dst, lmc__join_source source, size_t n, lmc__streaming streaming),
+            (IGNORE_K, dst, source, n, streaming))
+WRAP_RESULT(uint32_t, count_classes,
+            (K, size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n, unsigned width,
+             const lmc__grouping *grouping, uint8_t *tally),
+            (IGNORE_K, counts, base, n, width, grouping, tally))
+WRAP_RESULT(uint32_t, group,
+            (K, const lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n,
+             unsigned width, int subtract, const lmc__grouping *grouping),
+            (IGNORE_K, classes, src, base, n, width, subtract, grouping))
+WRAP_RESULT(uint32_t, ungroup,
+            (K, uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
+             unsigned width, int subtract, const lmc__grouping *grouping, lmc__streaming streaming),
+            (IGNORE_K, dst, base, sides, n, width, subtract, grouping, streaming))
+WRAP_RESULT(size_t, list_changes,
+            (K, uint32_t crcs[2], const lmc__changed *changed, size_t most, const uint8_t *src,
+             const uint8_t *base, size_t n, unsigned width),
+            (IGNORE_K, crcs, changed, most, src, base, n, width))
+WRAP(rank_changes,
+     (size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base, size_t n,
+      unsigned width, const lmc__grouping *grouping, const lmc__changed *changed, size_t n_changed),
+     (counts, ranks, base, n, width, grouping, changed, n_changed))
+WRAP_RESULT(uint32_t, patch,
+            (K, uint8_t *dst, const uint8_t *base, const lmc__patches *changes, size_t n,
+             unsigned width, int subtract, const lmc__grouping *grouping, const uint8_t *tally,
+             lmc__streaming streaming),
+            (IGNORE_K, dst, base, changes, n, width, subtract, grouping, tally, streaming))
+WRAP_RESULT(size_t, partition,
+            (uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
+             unsigned split_at),
+            (mask, left, right, src, n, split_at))
+WRAP(merge, (uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left, lmc__side right),
+     (dst, mask, n, left, right))
+WRAP(map, (uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table), (dst, src, n, table))
+WRAP(flatten, (uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth),
+     (bits, src, n, first, depth))
+WRAP(unflatten,
+     (uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth),
+     (dst, bits, n, symbols, depth))
+WRAP_RESULT(size_t, count_ones, (const uint8_t *mask, size_t size), (mask, size))
+WRAP_RESULT(int, is_constant, (const uint8_t *src, size_t n), (src, n))
+WRAP_RESULT(uint32_t, crc32c, (uint32_t crc, const uint8_t *p, size_t size), (crc, p, size))
+WRAP(join, (uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width, int rotate),
+     (dst, planes, n, width, rotate))
+
+/* -- blocks -- */
+
+enum { ENCODE, DECODE, N_WAYS, MAX_BLOCKS = 4096 };
+
+static struct job {
+    const uint8_t *src, *base;
+    size_t size, block_size, width, ws_size, cap;
+    enum lmc_dtype dtype;
+    uint8_t *enc, *dst, *ws;
+} job;
+
+/* The fastest so far. */
+static uint64_t least[MAX_BLOCKS][N_WAYS][N_STEPS];
+
+static void run_block(const lmc__kernels *k, size_t block)
+{
+    const size_t at = block * job.block_size, size = lmc__min(job.block_size, job.size - at);
+    const uint8_t *const base = job.base ? job.base + at : NULL;
+    lmc_position position;
+    lmc_block_info info;
+    size_t encoded = 0;
+    int way, step;
+    memset(&position, 0, sizeof position);
+    for (way = 0; way < N_WAYS; way++) {
+        lmc__streaming streaming;
+        enum lmc_status status = LMC_OK;
+        memset(&streaming, 0, sizeof streaming);
+        memset(ticks, 0, sizeof ticks);
+        if (way == ENCODE) {
+            TIMED(TOTAL, status = lmc__encode_block(k, job.enc, job.cap, &encoded, job.src + at,
+                                                    size, base, job.dtype, 1, LMC_LEVEL_DEFAULT,
+                                                    position, job.ws, job.ws_size))
+        } else {
+            if (lmc__read_block_info(real, job.enc, encoded, position, &info) != LMC_OK)
+                fail("a block's header cannot be read", "");
+            TIMED(TOTAL, status = lmc__decode_block(k, job.dst + at, streaming, job.enc, &info,
+                                                    base, job.ws, job.ws_size))
+        }
+        if (status != LMC_OK) fail("a block failed: ", lmc_status_text(status));
+        for (step = TOTAL; step < N_STEPS; step++)
+            if (ticks[step] < least[block][way][step]) least[block][way][step] = ticks[step];
+    }
+    if (memcmp(job.dst + at, job.src + at, size) != 0) fail("did not come back", "");
+}
+
+static void copy_block(size_t block)
+{
+    const size_t at = block * job.block_size, size = lmc__min(job.block_size, job.size - at);
+    int way;
+    ticks[COPY] = 0;
+    {
+        TIMED(COPY, memcpy(job.dst + at, job.src + at, size))
+    }
+    for (way = 0; way < N_WAYS; way++)
+        if (ticks[COPY] < least[block][way][COPY]) least[block][way][COPY] = ticks[COPY];
+}
+
+/* Ticks for an element of each step of both ways. */
+static void measure_blocks(double out[N_WAYS][N_STEPS], const lmc__kernels *k, size_t n_blocks,
+                           int reps)
+{
+    const double n = (double)lmc__min(job.size, n_blocks * job.block_size) / (double)job.width;
+    size_t block;
+    int rep, way, step;
+    memset(least, 0xFF, sizeof least);
+    for (rep = 0; rep < reps; rep++) {
+        for (block = 0; block < n_blocks; block++) copy_block(block);
+        for (block = 0; block < n_blocks; block++) run_block(k, block);
+    }
+    memset(out, 0, N_WAYS * sizeof *out);
+    for (block = 0; block < n_blocks; block++)
+        for (way = 0; way < N_WAYS; way++)
+            for (step = 0; step < N_STEPS; step++)
+                out[way][step] += (double)least[block][way][step] / n;
+}
+
+static void print_steps(const char *name, const char *tier, const double cold[N_WAYS][N_STEPS],
+                        const double hot[N_WAYS][N_STEPS])
+{
+    int way, step;
+    for (way = 0; way < N_WAYS; way++) {
+        double rest[2] = {cold[way][TOTAL], hot[way][TOTAL]};
+        printf("| %s | %s | %s | %.2f | %.2f | %.2f |", name, tier,
+               way == ENCODE ? "compress" : "decompress", cold[way][COPY], cold[way][TOTAL],
+               hot[way][TOTAL]);
+        for (step = TOTAL + 1; step < N_STEPS; step++) {
+            rest[0] -= cold[way][step];
+            rest[1] -= hot[way][step];
+            if (cold[way][step] >= 0.01)
+                printf(" %s %.2f (%.2f),", step_names[step], cold[way][step], hot[way][step]);
+        }
+        printf(" rest %.2f (%.2f) |\n", rest[0], rest[1]);
+    }
+    fflush(stdout);
+}
+
+static void measure_set(const char *name, const uint8_t *src, const uint8_t *base, size_t size,
+                        enum lmc_dtype dtype)
+{
+    static double cold[N_WAYS][N_STEPS], hot[N_WAYS][N_STEPS];
+    lmc_tensor_options options = LMC_TENSOR_OPTIONS(LMC_BF16);
+    int tier;
+    options.dtype = dtype;
+    options.prediction = base;
+    options.prediction_size = base ? size : 0;
+    options.log2_block = base ? 20 : 0; /* as the command has it */
+    memset(&job, 0, sizeof job);
+    job.src = src;
+    job.base = base;
+    job.size = size;
+    job.dtype = dtype;
+    job.width = lmc_dtype_width(dtype);
+    job.block_size = lmc__get_tensor_block_size(&options);
+    job.cap = lmc_block_bound(job.block_size);
+    job.ws_size = lmc_tensor_workspace_size(&options);
+    job.enc = allocate(job.cap);
+    job.dst = allocate(size);
+    job.ws = allocate(job.ws_size);
+    for (tier = 1; tier < LMC_TIER_COUNT; tier++) {
+        lmc__kernels wrapped;
+        if (!wanted_tier(tier)) continue;
+        real = lmc__find_kernels((enum lmc_tier)tier);
+        wrapped = *real;
+#define STEP(kernel) wrapped.kernel = kernel;
+        KERNELS(STEP)
+#undef STEP
+        measure_blocks(cold, &wrapped,
+                       lmc__min((size + job.block_size - 1) / job.block_size, (size_t)MAX_BLOCKS),
+                       n_reps);
+        measure_blocks(hot, &wrapped, 1, 20 * n_reps);
+        print_steps(name, lmc_tier_name((enum lmc_tier)tier), (const double(*)[N_STEPS])cold,
+                    (const double(*)[N_STEPS])hot);
+    }
+    release(job.enc, job.cap);
+    release(job.dst, size);
+    release(job.ws, job.ws_size);
+}
+
+static void calibrate(void)
+{
+    int i;
+    overhead = UINT64_MAX;
+    for (i = 0; i < 1000; i++) {
+        const uint64_t start = read_counter(), taken = read_counter() - start;
+        if (taken < overhead) overhead = taken;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *series = NULL;
+    size_t size, room;
+    uint8_t *src, *base;
+    unsigned i;
+    int k, mb = 64;
+    for (k = 1; k + 1 < argc; k += 2) {
+        if (strcmp(argv[k], "--mb") == 0) mb = atoi(argv[k + 1]);
+        else if (strcmp(argv[k], "--reps") == 0) n_reps = atoi(argv[k + 1]);
+        else if (strcmp(argv[k], "--tier") == 0) only_tier = argv[k + 1];
+        else if (strcmp(argv[k], "--only") == 0) only = argv[k + 1];
+        else if (strcmp(argv[k], "--series") == 0) series = argv[k + 1];
+        else break;
+    }
+    if (k != argc || n_reps < 1 || mb < 1) {
+        fprintf(stderr, "usage: steps [--mb N] [--reps N] [--tier NAME] [--only TEXT]"
+                        " [--series DIR]\n");
+        return 2;
+    }
+    calibrate();
+    size = (size_t)mb * 1000000;
+    room = size < 64000000 ? 64000000 : size;
+    src = allocate(room);
+    base = allocate(room);
+    puts("| data | tier | | memcpy | all | hot | kernels (hot) |\n|---|---|---|---|---|---|---|");
+    for (i = 0; sets[i].kind != T_ZERO; i++) {
+        if (only != NULL && strstr(sets[i].name, only) == NULL) continue;
+        fill_set(src, size, &sets[i]);
+        measure_set(sets[i].name, src, NULL, size, sets[i].dtype);
+    }
+    for (i = 0; i < N_FILE_PAIRS; i++) {
+        struct pair pair;
+        if (!file_pairs[i].has_speed || file_pairs[i].now != file_pairs[i].old + 1) continue;
+        if (!get_pair(&pair, i, series, 0, base, src, room)) continue;
+        repeat(base, pair.size, size);
+        repeat(src, pair.size, size);
+        measure_set(pair.name, src, base, size, pair.dtype);
+    }
+    return 0;
+}
