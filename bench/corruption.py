@@ -279,8 +279,8 @@ class Base(ctypes.Structure):
 
 class RestoreOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("max_index_size", ctypes.c_uint64),
-                ("max_total_size", ctypes.c_uint64), ("base", ctypes.POINTER(Base)),
-                ("done_size", ctypes.c_uint64), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
+                ("max_total_size", ctypes.c_uint64), ("done_size", ctypes.c_uint64),
+                ("base", ctypes.POINTER(Base)), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
                 ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("read_back", READ),
                 ("metadata", ctypes.c_void_p), ("progress", ctypes.c_void_p), ("user", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
 
