@@ -201,6 +201,53 @@ class Terminal(Hostile):
         for args in (("list",), ("prune", "-f", "--dry-run", name), ("prune", "-f", "-v", name)):
             for said in self.call("series", "s", *args): self.check(said)
 
+    def test_every_verb(self):
+        """Names of files, links, bases, snapshots, series and members, in what the verbs print and complain of."""
+        bad = b"q\xc2\x9b31m\xe2\x80\xae\x9b2J\xe2\x80\xa8\x1b[31m\xe2\x80\x8b\n"
+        here = os.fsencode(self.dir) + b"/"
+        noise = os.urandom(3999)
+        old, new, name, series = bad + b"old", bad + b"new", bad + b"w.safetensors", bad + b"s"
+        for at, step in (old, 1), (new, 2):
+            os.makedirs(here + at + b"/" + bad)
+            with open(here + at + b"/" + name, "wb") as f:
+                f.write(safetensors([("w\u202e\u009b", "F32", [1000], bytes([step]) + noise), ("g%d\u2028" % step, "F32", [10], bytes(40))], {"step\u202e": "\u009b%d" % step}))
+            with open(here + at + b"/" + bad + b"%d" % step, "wb") as f: f.write(b"x" * 100)
+            os.symlink(bad + b"to%d" % step, here + at + b"/" + bad + b"link")
+            os.link(here + at + b"/" + name, here + at + b"/" + bad + b"hard")
+        a, b, c = old + b".lmc", new + b".lmc", bad + b"c.lmc"
+        n_said = 0
+
+        def tell(*args, code=None):
+            nonlocal n_said
+            out, said = self.call(*args, code=code)
+            self.check(out)
+            self.check(said)
+            n_said += b"\\x9B2J" in out + said or b"\\u{202E}" in out + said or b"\\u202e" in out + said
+            return said
+        tell("-v", "-o", a, old, code=0)
+        tell("-v", "--base", a, "-o", b, new, code=0)
+        self.assertIn(b"base", self.call("-l", b)[0])  # it is a delta
+        tell("-v", "--rm", "--base", a, "-f", "-o", a, new, code=1)
+        tell("--rm", "--base", a, a, code=1)
+        for args in (("-l", "-v", a), ("-l", "-v", b), ("-l", "--json", b), ("-t", "-v", b), ("verify", "-v", a, b), ("diff", old, new), ("diff", a, b),
+                     ("diff", "--json", old, new), ("stats", old, new), ("stats", a), ("dump", b), ("cat", b), ("cat", b, bad), ("cat", a, "w"), ("cat", "--file", bad + b"link", b),
+                     ("-d", "-v", "-o", bad + b"out", b), ("-d", "-o", bad + b"out", b), ("-d", "-o", bad + b"2", b, bad), ("apply", "-v", b, old), ("apply", a, bad),
+                     ("fold", "-v", "--base", a, b, "-o", c), ("fold", "--base", bad, b, "-o", c), ("rebase", "--onto", bad, "-o", c, b), ("rebase", "-v", "--onto", old, "-f", "-o", c, b), ("--policy", bad, "-o", c, old),
+                     ("--policy", a, "-f", "-o", c, old), ("--unlike", bad), ("series", series, "add", "-v", old), ("series", series, "add", "-v", "--name", bad, new),
+                     ("series", series, "add", "-v", "--name", "n\u202e\u200b\u009b", new), ("series", series, "list"), ("series", series, "verify"), ("series", series, "restore", bad),
+                     ("series", series, "restore", "-v", "n\u202e\u200b\u009b", "-o", bad + b"out"), ("series", series, "keep", bad), ("series", series, "prune", bad),
+                     ("series", series, "prune", "-f", "-v", "n\u202e\u200b\u009b"), ("series", series, "gc", "-v"), ("series", series, "rebuild", "-v"), ("series", a, "list")):
+            tell(*args)
+        with open(here + b, "r+b") as f:
+            f.seek(200)
+            f.write(b"\xff" * 8)
+        for args in ("-t", b), ("-d", "-o", bad + b"3", b), ("verify", b), ("salvage", "-f", "-o", bad + b"4", b), ("-l", b), ("apply", b, old), ("diff", a, b):
+            tell(*args)
+        os.rename(here + a, here + bad + b"moved")
+        for args in ("-t", b), ("-d", "-o", bad + b"5", c), ("verify", b, c), ("-l", "-v", b), ("diff", old, b), ("--rm", "--base", bad + b"moved", "-f", "-o", bad + b"moved", new):
+            tell(*args)
+        self.assertGreater(n_said, 40)
+
     def test_readable_names_stay(self):
         name = "h\u00e9llo-\u6a21\u578b-\U0001F600-\u05e9"
         self.write(name, b"x")

@@ -82,7 +82,7 @@ def test_their_receiver(theirs, step, tmp_path):
     """It takes what its own trainer's function has made, in its own loop; and says so when the base is another."""
     receiver, trainer = theirs
     if not hasattr(receiver, "_LocalCheckpoint"):
-        pytest.skip("modelexpress is not installed")
+        pytest.skip("without modelexpress itself, of which a part stands in for it")
     from safetensors.numpy import save
 
     old, new = step
