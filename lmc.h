@@ -876,6 +876,13 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
+    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
+     * they have decoded and checked while it is in their caches: several at once, in any order,
+     * each a block of the file that was begun last; all have returned before end_file and read_back
+     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
+     * place. ARGUMENT: without write. */
+    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
+    size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
@@ -19469,6 +19476,8 @@ typedef struct lmc__snapshot_job {
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
+    /* restoring with write_at: where in the file the block belongs */
+    uint64_t file_offset;
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -19496,6 +19505,8 @@ typedef struct lmc__coder {
     lmc_task task;
     /* takes the parts; write NULL: nobody wants them */
     lmc_sink sink;
+    /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
+    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     /* of the other out */
     lmc__buffer parts;
     enum lmc_status write_status;
@@ -19648,8 +19659,10 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
-    if (job->job.status == LMC_OK)
-        lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    if (job->job.status != LMC_OK) return;
+    lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    if (c->write_at)
+        job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
 /* The first error of n jobs, in order. */
@@ -24233,7 +24246,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         lmc__absorb_file(r, &i, &size);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (i == n) break;
         data += size;
         LMC__TRY(lmc__end_restored(r));
@@ -24273,7 +24286,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
-    if (c->parallel) c->out_number ^= 1;
+    if (c->parallel && !c->write_at) c->out_number ^= 1;
     else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size_of_wave);
@@ -24428,6 +24441,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
             return LMC_ERR_LIMIT; /* before the caller makes room for it */
+    r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
     lmc__begin_digester(&r->planner, &lmc__restored_file(r)->file);
@@ -24509,6 +24523,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     block_job->is_written = is_done;
+    block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -24690,6 +24705,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
     if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
+    if (options->reserved || (options->write_at && (options->in_place || !options->write)))
+        return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);

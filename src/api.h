@@ -812,6 +812,13 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
+    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
+     * they have decoded and checked while it is in their caches: several at once, in any order,
+     * each a block of the file that was begun last; all have returned before end_file and read_back
+     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
+     * place. ARGUMENT: without write. */
+    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
+    size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
 
 /* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything

@@ -457,6 +457,25 @@ static inline enum lmc_status t_on_write(void *user, const void *data, size_t si
     return LMC_OK;
 }
 
+/* For restore's write_at: blocks of the open file, in any order, by several threads. What was
+ * delivered twice or not at all shows in `at`, at the end. */
+static long t_n_write_at;
+static inline enum lmc_status t_on_write_at(void *user, uint64_t offset, const void *data,
+                                            size_t size)
+{
+    t_restore *r = (t_restore *)user;
+    const t_file *f = &r->model->files[r->file];
+    const int wrong = !r->open || offset > f->size || size > f->size - offset ||
+                      memcmp(f->data + offset, data, size) != 0;
+    if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
+    t_lock();
+    r->wrong |= wrong;
+    r->at += size;
+    t_n_write_at++;
+    t_unlock();
+    return LMC_OK;
+}
+
 static inline enum lmc_status t_on_end(void *user, const lmc_file *file, size_t number)
 {
     t_restore *r = (t_restore *)user;

@@ -755,7 +755,7 @@ static void test_options(void)
                {"writer", use_writer, sizeof(lmc_writer_options),
                 ENDS_WITH(lmc_writer_options, alloc_user)},
                {"restore", use_restore, sizeof(lmc_restore_options),
-                ENDS_WITH(lmc_restore_options, alloc_user)},
+                ENDS_WITH(lmc_restore_options, reserved)},
                {"reader", use_reader, sizeof(lmc_reader_options),
                 ENDS_WITH(lmc_reader_options, parallel_reads)},
                {"salvage", use_salvage, sizeof(lmc_reader_options), 1},

@@ -1073,6 +1073,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 options.alloc_user = read_options.alloc_user = &heap;
                 options.base = read_options.base = n_bases ? bases[form] : NULL;
                 options.read_back = twins ? t_on_read_back : NULL;
+                options.write_at = (i + k) % 2 ? t_on_write_at : NULL;
                 out->piece = pieces[i] == T_STREAM ? 1000 : pieces[i];
                 memset(id2, 0, sizeof id2);
                 CHECK_STATUS(t_restore_model(model, out, &options, id2, &wrong), LMC_OK);

@@ -305,6 +305,9 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             CHECK_STATUS(t_restore_model(model, &first, &options, id2, &wrong), LMC_OK);
             CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0 &&
                   heap.wrong_size == 0);
+            options.write_at = t_on_write_at;
+            CHECK_STATUS(t_restore_model(model, &first, &options, id2, &wrong), LMC_OK);
+            CHECK(!wrong && memcmp(id, id2, 32) == 0 && heap.live == 0 && heap.bytes == 0);
             if (i != 0) continue;
             t_note("%s: read, log2_block %u, %u workers", name, log2_block, n);
             CHECK_STATUS(t_read_model(model, &first, &read_options, &wrong), LMC_OK);
@@ -331,6 +334,7 @@ static void test_models(void)
         check_model(&model, i == 1 ? 14 : i == 2 ? 17 : 0, "everything");
         t_free_model(&model);
     }
+    CHECK(t_n_write_at > 0);
     /* from a pipe: no name, no size, one file */
     t_add_file(&model, "", make(70000, T_GAUSS, LMC_F32), 70000);
     model.files[0].file.size = LMC_UNKNOWN_SIZE;
@@ -463,6 +467,7 @@ static void test_faults(void)
             write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
             write_options.log2_block = 14;
             write_options.group_files = k / step % 2;
+            restore_options.write_at = k / step % 4 < 2 ? t_on_write_at : NULL;
             if (threads)
                 write_options.parallel = restore_options.parallel = read_options.parallel =
                     &parallel;
@@ -888,6 +893,19 @@ static void test_order(void)
     CHECK_STATUS(lmc_writer_open(&writer, NULL, NULL), LMC_ERR_ARGUMENT);
     CHECK(writer == NULL);
     CHECK_STATUS(lmc_snapshot_restore(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
+    for (step = 0; step < 3; step++) { /* write_at without write, in place, from the future */
+        lmc_restore_options restore_options;
+        lmc_memory nothing;
+        lmc_stream stream = lmc_memory_stream(&nothing);
+        memset(&nothing, 0, sizeof nothing);
+        memset(&restore_options, 0, sizeof restore_options);
+        restore_options.write = step ? t_on_write : NULL;
+        restore_options.write_at = t_on_write_at;
+        restore_options.in_place = step == 1;
+        restore_options.read_back = t_on_read_back;
+        restore_options.reserved = step == 2;
+        CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore_options), LMC_ERR_ARGUMENT);
+    }
     CHECK_STATUS(lmc_reader_open(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
     lmc_writer_free(NULL);
     lmc_reader_free(NULL);
@@ -2063,6 +2081,9 @@ static void test_grouped(void)
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong),
                      LMC_ERR_ARGUMENT);
         restore_options.in_place = 0;
+        restore_options.write_at = t_on_write_at; /* small files go to write() all the same */
+        CHECK_STATUS(t_restore_model(&model, &in, &restore_options, id, &wrong), LMC_OK);
+        CHECK(!wrong && memcmp(id, want, 32) == 0);
         memset(&calls, 0, sizeof calls);
         for (in.calls = &calls; !t_quick || i == 3;
              calls.fail_at++) { /* each callback fails once */

@@ -39,20 +39,33 @@ static enum lmc_status follow_begin(void *user, const lmc_file *file, size_t num
     const struct follower *f = (const struct follower *)user;
     free(f->look->path);
     f->look->path = copy_string(file->path, strlen(file->path));
-    f->look->at = 0;
+    f->look->begun_at = f->look->ended;
     return f->options->begin_file ? f->options->begin_file(f->options->user, file, number) : LMC_OK;
 }
 
 static enum lmc_status follow_write(void *user, const void *data, size_t size)
 {
     const struct follower *f = (const struct follower *)user;
-    f->look->at += size;
     return f->options->write ? f->options->write(f->options->user, data, size) : LMC_OK;
+}
+
+static enum lmc_status follow_write_at(void *user, uint64_t offset, const void *data, size_t size)
+{
+    const struct follower *f = (const struct follower *)user;
+    return f->options->write_at(f->options->user, offset, data, size);
+}
+
+static enum lmc_status follow_progress(void *user, uint64_t done)
+{
+    const struct follower *f = (const struct follower *)user;
+    f->look->done = done;
+    return LMC_OK;
 }
 
 static enum lmc_status follow_end(void *user, const lmc_file *file, size_t number)
 {
     const struct follower *f = (const struct follower *)user;
+    f->look->ended += file->size;
     return f->options->end_file ? f->options->end_file(f->options->user, file, number) : LMC_OK;
 }
 
@@ -82,6 +95,8 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     following.user = &follower;
     following.begin_file = follow_begin;
     following.write = follow_write;
+    following.write_at = options->write_at ? follow_write_at : NULL;
+    following.progress = follow_progress;
     following.end_file = follow_end;
     following.read_back = options->read_back ? follow_read : NULL;
     following.metadata = follow_metadata;
@@ -268,7 +283,7 @@ static void describe_place(const struct second_look *l, char *text, size_t size)
     memset(&d, 0, sizeof d);
     for (size_t i = 0; i < snapshot_info(a.reader).n_files && !is_found; i++) {
         d.file = lmc_reader_get_file(a.reader, i);
-        d.at = is_begun ? 0 : l->at;
+        d.at = is_begun || l->done < l->begun_at ? 0 : l->done - l->begun_at;
         if (!is_begun && strcmp(d.file->path, l->path) != 0) continue;
         is_begun = 1;
         is_found = find_damage(&d, &a, i);

@@ -25,8 +25,9 @@ struct second_look {
     const struct common *o;
     struct archive archive;
     int is_open;
-    char *path;  /* the file in work, for messages; NULL: none yet */
-    uint64_t at; /* bytes of it that were restored */
+    char *path; /* the file in work, for messages; NULL: none yet */
+    /* Bytes of all files: decoded; of those that have ended; before the file in work. */
+    uint64_t done, ended, begun_at;
 };
 
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */

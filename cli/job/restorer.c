@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,23 @@ static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
                  : 0;
 }
 
+/* Called by several threads at once. The first error is reported, by whoever had it. */
+static enum lmc_status restore_bytes_at(void *user, uint64_t offset, const void *data, size_t size)
+{
+    struct restore *r = (struct restore *)user;
+    struct outlet *out = r->is_tree ? &r->tree.outlet : &r->out.outlet;
+    const int error = outlet_write_at(out, offset, data, size);
+    pthread_mutex_lock(&r->lock);
+    r->total += size;
+    if (out->size < offset + size) out->size = offset + size;
+    if (error && r->code == CODE_OK)
+        r->code = r->is_tree ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
+                                          "cannot write it")
+                             : fail_output(&r->out, error);
+    pthread_mutex_unlock(&r->lock);
+    return error ? LMC_ERR_WRITE : LMC_OK;
+}
+
 static void add_record(struct restore *r, const lmc_file *file)
 {
     struct record *record;
@@ -304,6 +322,7 @@ void init_restore(struct restore *r, const char *input, const char *target, cons
     r->o = o;
     r->input = input;
     r->fd_again = -1;
+    pthread_mutex_init(&r->lock, NULL);
     init_tree(&r->tree, target, o);
 }
 
@@ -327,6 +346,7 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     options.metadata = restore_metadata;
     init_second_look(&r->again, s, base, r->o);
     if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
+    else options.write_at = restore_bytes_at;
     if (r->code != CODE_OK) return r->code;
     read_links_ahead(r, s, base);
     status = restore_source(&r->again, &options, NULL);
@@ -373,6 +393,7 @@ int open_snapshot_source(struct source *s, const char *path, const struct common
 void free_restore(struct restore *r)
 {
     if (r->fd_again >= 0) close(r->fd_again);
+    pthread_mutex_destroy(&r->lock);
     close_second_look(&r->again);
     for (size_t i = 0; i < r->n_paths; i++) free(r->paths[i]);
     free(r->paths);

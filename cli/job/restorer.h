@@ -13,6 +13,7 @@
 #include "../sys/platform.h"
 
 #include <stddef.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -65,6 +66,7 @@ struct restore {
     struct seen_files seen;            /* of a tree: for the links, which come last */
     struct tar_directory *directories; /* of a tar stream, where they come last */
     size_t n_directories, room_for_directories;
+    pthread_mutex_t lock; /* of total, code and the outlet's size, while several threads write */
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
     int code;             /* what a callback has reported */

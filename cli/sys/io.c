@@ -72,36 +72,48 @@ static int is_zero(const unsigned char *data, size_t size)
     return !data[0] && !data[size - 1] && memcmp(data, data + 1, size - 1) == 0;
 }
 
-/* Writes up to the next hole; *done: how far, the hole included. */
-static int write_to_hole(const struct outlet *out, const unsigned char *data, size_t size,
-                         size_t *done)
+/* How many bytes at data, which belong at that offset of a file, are to be written; *hole: how many
+ * zeros follow them that are left out. */
+static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size, size_t *hole)
 {
-    size_t at = 0, hole = 0;
-    int error;
-    while (at + hole < size) {
-        size_t part = HOLE_SIZE - (size_t)((out->size + at + hole) % HOLE_SIZE);
-        if (part > size - at - hole) part = size - at - hole;
-        if (part >= MIN_HOLE_SIZE && is_zero(data + at + hole, part)) hole += part;
-        else if (hole) break;
+    size_t at = 0;
+    *hole = 0;
+    while (at + *hole < size) {
+        size_t part = HOLE_SIZE - (size_t)((offset + at + *hole) % HOLE_SIZE);
+        if (part > size - at - *hole) part = size - at - *hole;
+        if (part >= MIN_HOLE_SIZE && is_zero(data + at + *hole, part)) *hole += part;
+        else if (*hole) break;
         else at += part;
     }
-    error = write_full(out->fd, data, at);
-    if (!error && hole && lseek(out->fd, (off_t)hole, SEEK_CUR) < 0) error = errno;
-    *done = at + hole;
-    return error;
+    return at;
 }
 
 int outlet_write(struct outlet *out, const void *data, size_t size)
 {
     while (size && !out->error) {
-        size_t done = size;
-        if (out->sparse) out->error = write_to_hole(out, (const unsigned char *)data, size, &done);
-        else out->error = write_full(out->fd, data, size);
-        data = (const char *)data + done;
-        size -= done;
-        out->size += done;
+        size_t hole = 0, n = size;
+        if (out->sparse) n = find_hole(out->size, (const unsigned char *)data, size, &hole);
+        out->error = write_full(out->fd, data, n);
+        if (!out->error && hole && lseek(out->fd, (off_t)hole, SEEK_CUR) < 0) out->error = errno;
+        data = (const char *)data + n + hole;
+        size -= n + hole;
+        out->size += n + hole;
     }
     return out->error;
+}
+
+int outlet_write_at(const struct outlet *out, uint64_t offset, const void *data, size_t size)
+{
+    int error = 0;
+    while (size && !error) {
+        size_t hole = 0, n = size;
+        if (out->sparse) n = find_hole(offset, (const unsigned char *)data, size, &hole);
+        error = write_at(out->fd, offset, data, n);
+        data = (const char *)data + n + hole;
+        size -= n + hole;
+        offset += n + hole;
+    }
+    return error;
 }
 
 int outlet_finish(struct outlet *out)

@@ -32,6 +32,10 @@ struct outlet {
 /* Returns out->error, at once if there has been one. */
 int outlet_write(struct outlet *out, const void *data, size_t size);
 
+/* At that place, in any order, beside other calls: 0 or errno. `size` and `error` stay as they are.
+ */
+int outlet_write_at(const struct outlet *out, uint64_t offset, const void *data, size_t size);
+
 /* A hole at the end counts only when the file gets its size. */
 int outlet_finish(struct outlet *out);
 

@@ -46,6 +46,8 @@ typedef struct lmc__snapshot_job {
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
+    /* restoring with write_at: where in the file the block belongs */
+    uint64_t file_offset;
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -73,6 +75,8 @@ typedef struct lmc__coder {
     lmc_task task;
     /* takes the parts; write NULL: nobody wants them */
     lmc_sink sink;
+    /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
+    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     /* of the other out */
     lmc__buffer parts;
     enum lmc_status write_status;
@@ -225,8 +229,10 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     }
     if (job->job.status == LMC_ERR_BASE_WRONG && job->is_own_prediction)
         job->job.status = LMC_ERR_CORRUPT;
-    if (job->job.status == LMC_OK)
-        lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    if (job->job.status != LMC_OK) return;
+    lmc__set_piece_crcs(c, job, content + job->job.skip, info->size, info->crc);
+    if (c->write_at)
+        job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
 /* The first error of n jobs, in order. */

@@ -165,7 +165,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         lmc__absorb_file(r, &i, &size);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (i == n) break;
         data += size;
         LMC__TRY(lmc__end_restored(r));
@@ -205,7 +205,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_next_read = r->is_next_read || is_reading;
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
-    if (c->parallel) c->out_number ^= 1;
+    if (c->parallel && !c->write_at) c->out_number ^= 1;
     else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size_of_wave);
@@ -360,6 +360,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
             return LMC_ERR_LIMIT; /* before the caller makes room for it */
+    r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
     lmc__begin_digester(&r->planner, &lmc__restored_file(r)->file);
@@ -441,6 +442,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     block_job->is_written = is_done;
+    block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -622,6 +624,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     options = &o;
     if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
     if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
+    if (options->reserved || (options->write_at && (options->in_place || !options->write)))
+        return LMC_ERR_ARGUMENT;
     r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
