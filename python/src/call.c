@@ -90,15 +90,28 @@ enum lmc_status call_keep_exception(call *c)
 
 static enum lmc_status look_for_signals(call *c)
 {
-    c->next_look = now() + LOOK_EVERY;
+    const double next_look = now() + LOOK_EVERY;
+#ifdef __GNUC__
+    __atomic_store(&c->next_look, &next_look, __ATOMIC_RELAXED);
+#else
+    *(volatile double *)&c->next_look = next_look;
+#endif
     return PyErr_CheckSignals() < 0 ? call_keep_exception(c) : LMC_OK;
 }
 
+/* Workers that read at once poll at once. Which of them looks does not matter: those that are not
+ * Python's main thread find nothing, and the next look is soon. */
 enum lmc_status call_poll(call *c)
 {
     enum lmc_status status;
     PyGILState_STATE gil;
-    if (now() < c->next_look) return LMC_OK;
+    double next_look;
+#ifdef __GNUC__
+    __atomic_load(&c->next_look, &next_look, __ATOMIC_RELAXED);
+#else
+    next_look = *(volatile double *)&c->next_look;
+#endif
+    if (now() < next_look) return LMC_OK;
     gil = PyGILState_Ensure();
     status = look_for_signals(c);
     PyGILState_Release(gil);

@@ -106,6 +106,7 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base : NULL;
+    options.parallel_reads = !r->source.read; /* a callable is one thread's, with the GIL */
     r->callbacks.read_at = source_read_at;
     r->callbacks.user = &r->source;
     r->callbacks.size = r->source.size;

@@ -41,10 +41,11 @@
  * caller.
  *
  * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. begin_file and end_file come between waves; where a wave has bytes of several files,
- * what is before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK
- * are names, sizes and identities known to be right, since the index that repeats them comes
- * last. */
+ * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
+ * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
+ * come between waves; where a wave has bytes of several files, what is before the last border is
+ * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and identities
+ * known to be right, since the index that repeats them comes last. */
 typedef struct lmc__restorer {
     const lmc_restore_options *options;
     lmc__coder coder;
