@@ -5,7 +5,7 @@ What stands between <!-- NAME --> and <!-- end --> is made anew from the results
 same that REPORT.md shows. Run it after `make bench`, and commit both pages."""
 import json, os, re, sys
 
-from results import ROOT, build, find, load, load_command
+from results import ROOT, build, find, load
 
 PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can do is of their documentation and code
     ("LMC avx512", "**LMC**, AVX-512", "yes, or a slice", "yes, also in place", "always, per block"),
@@ -70,12 +70,7 @@ def make_speed():
         copies.append(mine[0]["memcpy_gb_s"])
         rows.append([title, percent(mine[0]), *("%.2f / %.2f" % (row["encode_gb_s"], row["decode_gb_s"]) for row in mine)])
     text = table(["", "size", *(title for _, title in tiers)], rows)
-    text += "\n\nmemcpy: %.1f to %.1f GB/s in the same run, lmc.h %s." % (min(copies), max(copies), stamp("bench")["lmc.h"])
-    most = max(row["threads"] for row in load_command())
-    lmc, cp = (find(load_command(), place="tmpfs", data="N(0, 0.02) BF16", tool=tool)[-1] for tool in ("lmc", "cp"))
-    speed = lambda row, verb: row["bytes"] / row[verb] / 1e9
-    return text + ("\nThe command on tmpfs, %d threads, %d MB of bf16: %.2f GB/s compressing, %.2f restoring (cp: %.2f), lmc.h %s." %
-                   (most, lmc["bytes"] // 1000000, speed(lmc, "pack"), speed(lmc, "unpack"), speed(cp, "pack"), stamp("command")["lmc.h"]))
+    return text + "\n\nmemcpy: %.1f to %.1f GB/s in the same run, lmc.h %s." % (min(copies), max(copies), stamp("bench")["lmc.h"])
 
 
 def main(path=os.path.join(ROOT, "README.md")):
