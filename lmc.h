@@ -25397,6 +25397,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
     const size_t in_size = (size_t)(block_at[n] - block_at[0]);
     lmc__coder *const c = r->coder;
+    uint64_t wanted = 0;
     size_t i;
     c->in[0].size = 0;
     LMC__TRY(lmc__reserve(&c->in[0], in_size));
@@ -25410,6 +25411,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        wanted += job->keep;
         job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
@@ -25425,7 +25427,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
     if (r->digester) lmc__absorb_pieces(c, r->digester);
-    return LMC_OK;
+    return lmc__report_progress(c, wanted);
 }
 
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
@@ -25632,6 +25634,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
             whole->n_tensors ? whole->tensors[i].identity : whole->identity;
         if (memcmp(digester.identities + LMC_IDENTITY_SIZE * i, identity, LMC_IDENTITY_SIZE) == 0)
             continue;
+        r->coder->progress = NULL; /* who was told of all bytes need not hear of them again */
         LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
         return LMC_ERR_CORRUPT;
     }
@@ -29017,6 +29020,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
+    reader_options.parallel_reads = 1; /* of memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -29048,25 +29052,6 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-/* Bytes between two calls of progress: several of the largest blocks for each worker. Blocks of
- * such a file begin at multiples of their own size, mostly, so few are decoded twice. */
-#define LMC__PROGRESS_STEP ((uint64_t)16 << 20)
-
-/* All of the reader's only file, of size bytes, to dst. */
-static enum lmc_status lmc__read_with_progress(lmc_reader *reader, uint8_t *dst, size_t size,
-                                               const lmc_compress_options *options)
-{
-    const uint64_t step = LMC__PROGRESS_STEP * lmc__count_workers(options->parallel);
-    size_t at, n;
-    if (!options->progress) return lmc_reader_read_file(reader, 0, 0, dst, size);
-    for (at = 0; at < size; at += n) {
-        n = (size_t)lmc__min64(size - at, step);
-        LMC__TRY(lmc_reader_read_file(reader, 0, at, dst + at, n));
-        LMC__TRY(options->progress(options->user, at + n));
-    }
-    return LMC_OK;
-}
-
 LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options)
 {
@@ -29080,7 +29065,9 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc__read_with_progress(reader, (uint8_t *)dst, size, &o);
+        reader->coder->progress = o.progress;
+        reader->coder->progress_user = o.user;
+        status = lmc_reader_read_file(reader, 0, 0, dst, size);
         if (status == LMC_OK) *dst_size = size;
     }
     lmc_reader_free(reader);

@@ -8,6 +8,7 @@ SPDX-License-Identifier: MIT
 import io
 import json
 import os
+import random
 import re
 import resource
 import shutil
@@ -22,8 +23,13 @@ from test_command import LMC, ROOT, Case, bf16, f32, main, moved, safetensors
 WORDS = ("cat", "diff", "stats", "fold", "rebase", "verify", "apply", "salvage", "dump", "series")
 
 
-def metadata_replaced(data, key, value):
-    """A snapshot whose metadata has another value of that key: hand made, with the checksums that belong to it."""
+def index_body(data):
+    index, size, _ = struct.unpack("<QQQ", data[-40:-16])
+    return data[index + 24:index + size]
+
+
+def index_replaced(data, body):
+    """A snapshot with another body of its index: hand made, with the checksums that belong to it."""
     def crc32c(b):
         crc = 0xFFFFFFFF
         for byte in b:
@@ -31,16 +37,20 @@ def metadata_replaced(data, key, value):
             for _ in range(8):
                 crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
         return crc ^ 0xFFFFFFFF
-    index, size, total = struct.unpack("<QQQ", data[-40:-16])
-    body = data[index + 24:index + size]
-    at = body.index(key) - 8
-    key_size, value_size = struct.unpack("<II", body[at:at + 8])
-    assert key_size == len(key)
-    body = body[:at] + struct.pack("<II", key_size, len(value)) + key + value + body[at + 8 + key_size + value_size:]
+    index = struct.unpack("<Q", data[-40:-32])[0]
     head = b"INDX" + struct.pack("<IQ", 0, len(body))
     head += struct.pack("<II", crc32c(head), crc32c(body))
     trailer = struct.pack("<QQQBBH", index, 24 + len(body), index + 24 + len(body) + 40, 1, 0, 0)
     return data[:index] + head + body + trailer + struct.pack("<I", crc32c(trailer)) + b"\x82LMC\r\n\x1a\n"
+
+
+def metadata_replaced(data, key, value):
+    """A snapshot whose metadata has another value of that key."""
+    body = index_body(data)
+    at = body.index(key) - 8
+    key_size, value_size = struct.unpack("<II", body[at:at + 8])
+    assert key_size == len(key)
+    return index_replaced(data, body[:at] + struct.pack("<II", key_size, len(value)) + key + value + body[at + 8 + key_size + value_size:])
 
 
 class Arguments(Case):
@@ -322,6 +332,29 @@ class Damage(Case):
         self.lmc("dump", "version.lmc", code=3, says="but was, as Header_CRC tells")
         self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
         self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")
+
+
+    def test_cat_of_another_tensor(self):
+        """Blocks of one snapshot with what the index of another one says of them: `cat`, which reads large tensors part by part,
+        took them for the tensor that the index names."""
+        packed = []
+        for i in range(2):
+            noise = bytes(random.Random(7).randbytes(5 << 20)[:-1]) + bytes([i]) # stored as it is: blocks of one size
+            self.write("n%d" % i, safetensors([("w", "U8", [5 << 20], noise)]))
+            self.lmc("n%d" % i)
+            packed.append(self.read("n%d.lmc" % i))
+        bodies = [index_body(data) for data in packed]
+        self.assertEqual(len(bodies[0]), len(bodies[1]))
+        told = [json.loads(self.lmc("-l", "--json", "n%d.lmc" % i).stdout) for i in range(2)]
+        body = bodies[1]
+        for find in (lambda s: s["identity"], lambda s: s["files"][0]["tensors"][0]["identity"]):
+            self.assertIn(bytes.fromhex(find(told[1])), body)
+            body = body.replace(bytes.fromhex(find(told[1])), bytes.fromhex(find(told[0])))
+        self.write("forged.lmc", index_replaced(packed[1], body))
+        self.lmc("cat", "n1.lmc", "w", "-o", "w")
+        self.assertEqual(self.read("w"), noise)
+        self.refuses(None, "cat", "forged.lmc", "w", "-o", "v", code=3, says="in the tensor 'w'")
+        self.assertFalse(os.path.exists(self.path("v")))
 
 
 class Chains(Case):

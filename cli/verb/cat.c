@@ -116,6 +116,60 @@ static int fail_tensor(const struct extract *e, enum lmc_status status)
     return fail_archive_at(e->archive, status, where);
 }
 
+/* All of a tensor, as a stream: so that it is written part by part, and is known to be the tensor
+ * that the index names when its end has come. */
+struct passing {
+    struct extract *e;
+    struct output *out;
+    unsigned char *window;
+    size_t at, size; /* of the window: what was taken; what there is */
+    uint64_t done;   /* bytes of the tensor that were in it */
+    int code;
+};
+
+static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
+{
+    struct passing *const p = (struct passing *)user;
+    const uint64_t left = p->e->tensor->size - p->done;
+    if (p->at == p->size && left) {
+        enum lmc_status status;
+        p->size = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
+        status = lmc_reader_read_tensor(p->e->archive->reader, p->e->file, p->e->tensor, p->done,
+                                        p->window, p->size);
+        p->code = status == LMC_OK ? write_elements(p->e, p->out, p->window, p->size)
+                                   : fail_tensor(p->e, status);
+        if (p->code != CODE_OK) return LMC_ERR_READ;
+        p->done += p->size;
+        p->at = 0;
+    }
+    *got = size < p->size - p->at ? size : p->size - p->at;
+    memcpy(dst, p->window + p->at, *got);
+    p->at += *got;
+    return LMC_OK;
+}
+
+/* The reader checks the identity of what it reads at once, and no more than a window is. */
+static int copy_large_tensor(struct extract *e, unsigned char *window, struct output *out)
+{
+    struct passing p = {.e = e, .out = out, .window = window};
+    const lmc_stream stream = {pass_on, &p};
+    lmc_tensor tensor = *e->tensor;
+    lmc_file file;
+    enum lmc_status status;
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = tensor.size;
+    file.n_tensors = 1;
+    file.tensors = &tensor;
+    tensor.offset = 0;
+    e->left = 0;
+    status = lmc_file_identify(&file, &tensor, &stream, NULL, NULL);
+    if (p.code != CODE_OK) return p.code;
+    if (status == LMC_OK && memcmp(tensor.identity, e->tensor->identity, LMC_IDENTITY_SIZE) != 0)
+        status = LMC_ERR_CORRUPT;
+    return status == LMC_OK ? CODE_OK : fail_tensor(e, status);
+}
+
 /* A piece that is larger than the window, part by part. */
 static int copy_large_piece(struct extract *e, unsigned char *window, struct output *out)
 {
@@ -172,8 +226,9 @@ static int copy_pieces(struct extract *e, struct output *out)
     if (e->view) code = copy_view(e->archive, e->file, e->view, &e->slice, write_view_elements, e);
     else
         while (e->left && code == CODE_OK)
-            code = e->piece > WINDOW_SIZE ? copy_large_piece(e, window, out)
-                                          : copy_window(e, window, out);
+            code = e->piece <= WINDOW_SIZE       ? copy_window(e, window, out)
+                   : e->piece == e->tensor->size ? copy_large_tensor(e, window, out)
+                                                 : copy_large_piece(e, window, out);
     free(e->wide);
     e->wide = NULL;
     free(window);

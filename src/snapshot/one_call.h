@@ -122,6 +122,7 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
+    reader_options.parallel_reads = 1; /* of memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -153,25 +154,6 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-/* Bytes between two calls of progress: several of the largest blocks for each worker. Blocks of
- * such a file begin at multiples of their own size, mostly, so few are decoded twice. */
-#define LMC__PROGRESS_STEP ((uint64_t)16 << 20)
-
-/* All of the reader's only file, of size bytes, to dst. */
-static enum lmc_status lmc__read_with_progress(lmc_reader *reader, uint8_t *dst, size_t size,
-                                               const lmc_compress_options *options)
-{
-    const uint64_t step = LMC__PROGRESS_STEP * lmc__count_workers(options->parallel);
-    size_t at, n;
-    if (!options->progress) return lmc_reader_read_file(reader, 0, 0, dst, size);
-    for (at = 0; at < size; at += n) {
-        n = (size_t)lmc__min64(size - at, step);
-        LMC__TRY(lmc_reader_read_file(reader, 0, at, dst + at, n));
-        LMC__TRY(options->progress(options->user, at + n));
-    }
-    return LMC_OK;
-}
-
 LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                                        size_t src_size, const lmc_compress_options *options)
 {
@@ -185,7 +167,9 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         const size_t size = (size_t)file->size;
-        status = lmc__read_with_progress(reader, (uint8_t *)dst, size, &o);
+        reader->coder->progress = o.progress;
+        reader->coder->progress_user = o.user;
+        status = lmc_reader_read_file(reader, 0, 0, dst, size);
         if (status == LMC_OK) *dst_size = size;
     }
     lmc_reader_free(reader);

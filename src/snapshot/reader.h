@@ -372,6 +372,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
     const size_t in_size = (size_t)(block_at[n] - block_at[0]);
     lmc__coder *const c = r->coder;
+    uint64_t wanted = 0;
     size_t i;
     c->in[0].size = 0;
     LMC__TRY(lmc__reserve(&c->in[0], in_size));
@@ -385,6 +386,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
         lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - block_at[0]),
                          dst);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        wanted += job->keep;
         job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
                     : job->keep == size                      ? job->dst
                     : (first + i) * run->block_size < offset ? base->data
@@ -400,7 +402,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, uint64_t fir
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
     if (r->digester) lmc__absorb_pieces(c, r->digester);
-    return LMC_OK;
+    return lmc__report_progress(c, wanted);
 }
 
 /* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
@@ -607,6 +609,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
             whole->n_tensors ? whole->tensors[i].identity : whole->identity;
         if (memcmp(digester.identities + LMC_IDENTITY_SIZE * i, identity, LMC_IDENTITY_SIZE) == 0)
             continue;
+        r->coder->progress = NULL; /* who was told of all bytes need not hear of them again */
         LMC__TRY(lmc__read_range(r, file_number, offset, dst, (size_t)whole->size));
         return LMC_ERR_CORRUPT;
     }
