@@ -55,16 +55,29 @@ def parse_safetensors(view: memoryview, name: str) -> tuple[dict[str, Any], int]
     return header, 8 + size
 
 
-def is_safetensors(source: Any) -> bool:
-    """Whether a path of this machine, or bytes, begin as a safetensors file does, and no LMC file."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        start = bytes(source[:10])
-    elif isinstance(source, (str, os.PathLike)) and "://" not in os.fsdecode(source):
+def first_bytes(source: Any, n: int) -> bytes:
+    """Of a path of this machine, a file that can seek, or a buffer; b"" of what cannot be read so."""
+    if isinstance(source, (str, os.PathLike)):
+        if "://" in os.fsdecode(source) or os.path.isdir(source):
+            return b""
         with open(source, "rb") as file:
-            start = file.read(10)
-    else:
-        return False
-    return start[8:] == b'{"' or (start[8:9] == b"{" and start[9:].isspace())
+            return file.read(n)
+    if hasattr(source, "read") and hasattr(source, "seek"):
+        at = source.tell()
+        source.seek(0)
+        start = source.read(n)
+        source.seek(at)
+        return start if isinstance(start, bytes) else b""
+    try:
+        return bytes(describe(source).buffer[:n])
+    except (TypeError, ValueError):
+        return b""
+
+
+def is_safetensors(source: Any) -> bool:
+    """Whether a path of this machine, a file or a buffer begins as a safetensors file does, and no LMC file."""
+    start = first_bytes(source, 10)
+    return start[8:] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:].isspace())
 
 
 def _of_safetensors(path: Any, threads: int) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from . import _arrays
-from ._base import is_safetensors
-from ._errors import LMCError
+from ._base import first_bytes, is_safetensors, parse_safetensors
+from ._errors import LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata
 
@@ -22,14 +22,8 @@ class safe_open:
     filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: taken, and
     ignored. base: of a delta. threads: None is as many as there are, at most 8.
 
-    A safetensors file is opened by safetensors itself: who changes the import line goes on reading what is there.
+    A safetensors file is read by safetensors itself: who changes the import line goes on reading what is there.
     """
-
-    def __new__(cls, filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
-        is_path = isinstance(filename, (str, os.PathLike))
-        if is_path and options.get("base") is None and is_safetensors(filename):
-            return _safetensors(filename).safe_open(filename, framework, device)
-        return super().__new__(cls)
 
     def __init__(
         self,
@@ -42,16 +36,20 @@ class safe_open:
         threads: int | None = None,
         storage_options: dict[str, Any] | None = None,
     ):
+        self._framework, self._device = framework, None
+        self._reader: Reader | _Safetensors | None = _open(
+            filename, framework, device, backend, base=base, threads=threads, storage_options=storage_options
+        )
+        if isinstance(self._reader, _Safetensors):
+            return
         try:
             self._framework = _arrays.framework_name(framework)
         except ValueError:
             raise LMCError(f"framework {framework} is invalid") from None
-        self._device = None if device == "cpu" or self._framework != "torch" else _device(device)
-        self._reader: Reader | None = Reader(
-            filename, base=base, threads=threads, framework=self._framework, storage_options=storage_options
-        )
+        if device != "cpu" and self._framework == "torch":
+            self._device = _device(device)
 
-    def _open(self) -> Reader:
+    def _open(self) -> Reader | _Safetensors:
         if self._reader is None:
             raise LMCError("File is closed")
         return self._reader
@@ -74,7 +72,8 @@ class safe_open:
 
     def metadata(self) -> dict[str, str] | None:
         """What save_file(..., metadata=) was given."""
-        return read_metadata(self._open())
+        reader = self._open()
+        return reader.metadata() if isinstance(reader, _Safetensors) else read_metadata(reader)
 
     def get_tensor(self, name: str) -> Any:
         """The tensor of that name."""
@@ -84,7 +83,7 @@ class safe_open:
         """All tensors."""
         return {name: self.get_tensor(name) for name in self.offset_keys()}
 
-    def get_slice(self, name: str) -> Slice:
+    def get_slice(self, name: str) -> Slice | Any:
         """A tensor of which parts are read by indexing it."""
         return self._open().get_slice(name, framework=self._framework, device=self._device)
 
@@ -98,14 +97,142 @@ def _device(device: Any) -> Any:
         raise LMCError(f"device {device} is invalid") from None
 
 
-def _safetensors(source: Any, module: str = "safetensors") -> Any:
+def _open(source: Any, framework: str, device: Any, backend: str = "mmap", **options: Any) -> Reader | _Safetensors:
+    """What reads an LMC file or, if it is none, a safetensors file. options: of Reader."""
+    try:
+        return Reader(source, **options)
+    except (NotLMCError, TruncatedError):
+        if options.get("base") is not None or not is_safetensors(source):
+            raise
+    return _Safetensors(source, framework, device, backend)
+
+
+def _import(module: str, source: Any) -> Any:
     from importlib import import_module
 
     try:
         return import_module(module)
     except ImportError:
-        name = "this" if isinstance(source, (bytes, bytearray, memoryview)) else os.fsdecode(source)
+        name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "this"
         raise ImportError(f"{name} is a safetensors file: pip install safetensors, which reads it") from None
+
+
+class _Safetensors:
+    """A safetensors file, with the methods of Reader that are used here. safetensors reads it and checks its header.
+    What it lacks is added: files and buffers in place of a path, and for numpy the dtypes of ml_dtypes."""
+
+    def __init__(self, source: Any, framework: str, device: Any, backend: str):
+        package = _import("safetensors", source)
+        self._is_numpy = framework in ("np", "numpy")
+        self._file: Any = None
+        self._loaded: dict[str, Any] = {}
+        if isinstance(source, (str, os.PathLike)):
+            self._path = source
+            options = {} if backend == "mmap" else {"backend": backend}
+            self._file = package.safe_open(source, framework, "cpu" if device is None else device, **options)
+            if self._is_numpy:
+                size = int.from_bytes(first_bytes(source, 8), "little")
+                start = memoryview(first_bytes(source, 8 + size))
+                self._header, self._data_at = parse_safetensors(start, os.fsdecode(source))
+            return
+        data = _read_all(source)
+        if self._is_numpy:
+            self._loaded = {name: _array(x["dtype"], x["shape"], x["data"]) for name, x in package.deserialize(data)}
+        elif framework in ("pt", "torch", "pytorch"):
+            self._loaded = _import("safetensors.torch", source).load(data)
+            if device not in (None, "cpu"):
+                self._loaded = {name: t.to(_device(device)) for name, t in self._loaded.items()}
+        else:
+            raise LMCError(f"framework {framework} is invalid")
+        self._header = parse_safetensors(memoryview(data), "this")[0]
+
+    def __enter__(self) -> _Safetensors:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.__exit__(None, None, None)
+        self._loaded = {}
+
+    def keys(self) -> list[str]:
+        """In the order in which they are stored."""
+        if self._file is not None:
+            return list(self._file.offset_keys())
+        return sorted(self._loaded, key=lambda name: self._header[name]["data_offsets"])
+
+    def metadata(self) -> dict[str, str] | None:
+        found: dict[str, str] | None = (
+            self._header.get("__metadata__") if self._file is None else self._file.metadata()
+        )
+        return found
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether safetensors cannot give this tensor of its file: of a dtype that numpy has from ml_dtypes."""
+        return self._is_numpy and name in self._header and self._header[name]["dtype"].startswith(_ML_DTYPES)
+
+    def get(self, name: str, **unused: Any) -> Any:
+        if self._file is None:
+            if name not in self._loaded:
+                raise NotFoundError(f"no tensor {name!r}")
+            return self._loaded[name]
+        if not self._is_ours(name):
+            return self._file.get_tensor(name)
+        x = self._header[name]
+        first, last = x["data_offsets"]
+        with open(self._path, "rb") as file:
+            file.seek(self._data_at + first)
+            return _array(x["dtype"], x["shape"], file.read(last - first))
+
+    def get_slice(self, name: str, **unused: Any) -> Any:
+        if self._file is not None and not self._is_ours(name):
+            return self._file.get_slice(name)
+        return _LoadedSlice(self.get(name), self._header[name]["dtype"])
+
+
+class _LoadedSlice:
+    """Slice of a tensor that is in memory."""
+
+    __slots__ = ("_tensor", "dtype")
+
+    def __init__(self, tensor: Any, dtype: str):
+        self._tensor, self.dtype = tensor, dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._tensor.shape)
+
+    def get_shape(self) -> list[int]:
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        return self.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tensor[index]
+
+
+_ML_DTYPES = ("BF16", "F8", "F6", "F4")  # the beginnings of the dtypes that numpy has not of itself
+
+
+def _array(dtype: str, shape: list[int], data: Any) -> Any:
+    array, buffer = _arrays.make("numpy", dtype, tuple(shape))
+    if len(data) != buffer.size:
+        raise ReadError(f"{buffer.size} bytes of a tensor were asked for, and {len(data)} came")
+    buffer[:] = memoryview(data)
+    return array
+
+
+def _read_all(source: Any) -> bytes:
+    if not (hasattr(source, "read") and hasattr(source, "seek")):
+        return bytes(_arrays.describe(source).buffer)
+    at = source.tell()
+    source.seek(0)
+    data: bytes = source.read()
+    source.seek(at)
+    return data
 
 
 def read_metadata(reader: Reader) -> dict[str, str] | None:
@@ -178,25 +305,10 @@ def read_file(
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     result, done = {}, 0
-    if base is None and is_safetensors(source):
-        return _read_safetensors(source, framework, device, progress)
-    with Reader(source, base=base, threads=threads, framework=framework, storage_options=storage_options) as reader:
+    with _open(source, framework, device, base=base, threads=threads, storage_options=storage_options) as reader:
         for name in reader.keys():
-            result[name] = reader.get(name, device=device)
-            done += reader.info(name).size
+            result[name] = reader.get(name, framework=framework, device=device)
+            done += result[name].nbytes
             if progress is not None:
                 progress(done)
-    return result
-
-
-def _read_safetensors(source: Any, framework: str, device: Any, progress: Callable[[int], Any] | None) -> dict[str, Any]:
-    """All tensors of a safetensors file, or of one in memory, by safetensors."""
-    theirs = _safetensors(source, f"safetensors.{framework}")
-    options = {} if device is None else {"device": device}
-    if isinstance(source, (str, os.PathLike)):
-        result: dict[str, Any] = theirs.load_file(source, **options)
-    else:
-        result = theirs.load(bytes(source))
-    if progress is not None:
-        progress(sum(x.nbytes for x in result.values()))
     return result

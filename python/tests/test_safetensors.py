@@ -1,6 +1,9 @@
 """lmc_codec.torch and lmc_codec.numpy beside safetensors: the same calls, the same results."""
 
 import inspect
+import io
+import json
+import mmap
 import os
 import sys
 
@@ -253,3 +256,103 @@ def test_safetensors_file_without_safetensors(tmp_path, monkeypatch):
     for read in (lmc_codec.numpy.load_file, lambda path: lmc_codec.safe_open(path, "np")):
         with pytest.raises(ImportError, match="x is a safetensors file: pip install safetensors"):
             read(tmp_path / "x")
+
+
+def test_empty_safetensors_file(tmp_path):
+    safetensors.numpy.save_file({}, tmp_path / "x")
+    data = (tmp_path / "x").read_bytes()
+    for ours in (lmc_codec.numpy, lmc_codec.torch):
+        assert ours.load_file(tmp_path / "x") == {} == ours.load(data)
+    with lmc_codec.safe_open(tmp_path / "x", "np") as f:
+        assert f.keys() == [] and f.metadata() is None
+
+
+ML_DTYPES = {
+    "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+}
+
+
+def test_safetensors_of_ml_dtypes(tmp_path):
+    """What numpy has by ml_dtypes comes from safetensors files, too, by each way to read them."""
+    arrays = {name: np.arange(48, dtype=np.uint8).view(dtype).reshape(2, -1) for name, dtype in ML_DTYPES.items()}
+    arrays["e"], arrays["i"] = np.zeros((0, 3), ml_dtypes.bfloat16), np.arange(3)
+    header, body = {"__metadata__": {"k": "v"}}, b""
+    for name, x in arrays.items():
+        dtype = {"e": "BF16", "i": "I64"}.get(name, name)
+        header[name] = {"dtype": dtype, "shape": x.shape, "data_offsets": [len(body), len(body) + x.nbytes]}
+        body += x.tobytes()
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + body
+    path = tmp_path / "x"
+    path.write_bytes(data)
+    for back in (lmc_codec.numpy.load_file(path), lmc_codec.numpy.load(data), lmc_codec.safe_open(path, "np").get_tensors()):
+        assert sorted(back) == sorted(arrays) and all(same(x, arrays[name]) for name, x in back.items())
+    for source in (path, data):
+        with lmc_codec.safe_open(source, "np") as f:
+            assert f.metadata() == {"k": "v"} and f.keys() == sorted(arrays)
+            s = f.get_slice("F8_E4M3")
+            assert s.get_dtype() == "F8_E4M3" and s.get_shape() == [2, 24] and same(s[1, 2:4], arrays["F8_E4M3"][1, 2:4])
+            with pytest.raises((lmc_codec.LMCError, safetensors.SafetensorError)):
+                f.get_tensor("zz")
+        with pytest.raises(lmc_codec.LMCError, match="closed"):
+            f.keys()
+
+
+@pytest.mark.parametrize("library", ["safetensors", "lmc_codec"])
+def test_forms_of_sources(tmp_path, library):
+    """Buffers and open files, of either format."""
+    arrays = {"b": np.arange(12.0).reshape(3, 4), "a": np.arange(4, dtype=np.int8)}  # in the order of files
+    data = (safetensors.numpy if library == "safetensors" else lmc_codec.numpy).save(arrays, {"k": "v"})
+    path = tmp_path / "x"
+    path.write_bytes(data)
+    bytes_of_it = np.frombuffer(data, np.uint8)
+    rows = bytes_of_it.reshape(1, -1)
+    with open(path, "rb") as file, open(path, "rb") as other:
+        other.seek(5)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        for source in (data, bytearray(data), bytes_of_it, rows, memoryview(rows), mapped, other, io.BytesIO(data)):
+            back = lmc_codec.numpy.load_file(source)
+            assert list(back) == list(arrays) and all(same(x, arrays[name]) for name, x in back.items())
+            back = lmc_codec.torch.load_file(source, "cpu")
+            assert all(same(t.numpy(), arrays[name]) for name, t in back.items())
+            with lmc_codec.safe_open(source, "pt") as f:
+                assert f.keys() == sorted(arrays) and f.offset_keys() == list(arrays) and f.metadata() == {"k": "v"}
+                assert same(f.get_slice("b")[1].numpy(), arrays["b"][1])
+        assert other.tell() == 5
+
+
+def test_a_directory_is_no_file(tmp_path):
+    for read in (lmc_codec.open, lmc_codec.numpy.load_file, lmc_codec.torch.load_file, lambda path: lmc_codec.safe_open(path, "np")):
+        with pytest.raises(IsADirectoryError, match="makes an LMC file of it"):
+            read(tmp_path)
+    lmc_codec.numpy.save_file({}, tmp_path / "x")
+    with pytest.raises(IsADirectoryError, match="makes an LMC file of it"):
+        lmc_codec.open(tmp_path / "x", base=tmp_path)
+
+
+def test_safe_open_is_one_class(tmp_path):
+    """Whatever the file: its type, and what it takes."""
+    safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "a")
+    lmc_codec.numpy.save_file({"x": np.zeros(3)}, tmp_path / "b")
+    for path in (tmp_path / "a", tmp_path / "b"):
+        for backend in ("mmap", "pread"):
+            with lmc_codec.safe_open(path, "np", backend=backend, threads=2) as f:
+                assert isinstance(f, lmc_codec.safe_open) and same(f.get_tensor("x"), np.zeros(3))
+        with pytest.raises(TypeError, match="nonsense"):
+            lmc_codec.safe_open(path, "np", nonsense=1)
+        with pytest.raises((lmc_codec.LMCError, safetensors.SafetensorError), match="framework xx is invalid"):
+            lmc_codec.safe_open(path, "xx")
+
+
+@pytest.mark.parametrize("damage", [lambda x: x[:-1], lambda x: x[:20], lambda x: x[:8] + b'{"' + x[12:] + b"  "])
+def test_damaged_safetensors(tmp_path, damage):
+    """What safetensors says of it, from a path and from memory."""
+    data = damage(safetensors.numpy.save({"x": np.zeros(3)}))
+    (tmp_path / "x").write_bytes(data)
+    for source in (tmp_path / "x", data, io.BytesIO(data)):
+        for ours in (lmc_codec.numpy, lmc_codec.torch):
+            with pytest.raises(safetensors.SafetensorError):
+                ours.load_file(source)
