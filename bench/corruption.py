@@ -543,17 +543,29 @@ class Worker:
             return "crashed"
 
 
+def choose(kinds, i, trials):
+    """The file and the kind of trial i. kinds: those of each file. Many trials go through all files, then to the next kind; few, which would end before the
+    last kinds, through all kinds, each time with another file."""
+    if trials >= sum(map(len, kinds)):
+        number = i % len(kinds)
+        return number, kinds[number][i // len(kinds) % len(kinds[number])]
+    every = max(kinds, key=len)
+    kind = every[i % len(every)]
+    files = [number for number in range(len(kinds)) if kind in kinds[number]]
+    return files[(i + i // len(every)) % len(files)], kind
+
+
 def run(name, make, trials, seed, restart, state):
     worker = Worker(make)
     worker.RESTART = restart
     kept = state.kept.setdefault("%s, seed %d" % (name, seed), {"done": 0, "counts": {}, "examples": []})
     counts, examples = kept["counts"], kept["examples"]
     for i in range(kept["done"], trials):
-        number = i % len(worker.kinds)
-        kinds = worker.kinds[number]
-        kind = kinds[i // len(worker.kinds) % len(kinds)]
+        number, kind = choose(worker.kinds, i, trials)
         outcome = worker.trial(number, kind, seed + i)
-        if outcome == "hung": outcome = worker.trial(number, kind, seed + i)  # what hangs does so again; the first time the machine may have stopped us
+        if outcome == "hung":  # what hangs does so again; the first time the machine may have stopped us
+            outcome = worker.trial(number, kind, seed + i)
+            if outcome != "hung": kept.setdefault("hung once", []).append("file %d, %s, seed %d" % (number, kind, seed + i))
         counts.setdefault(kind, dict.fromkeys(OUTCOMES, 0))[outcome] += 1
         if outcome in ("silent", "crashed", "hung") and len(examples) < 3: examples.append("%s: file %d, %s, seed %d" % (outcome, number, kind, seed + i))
         kept["done"] = i + 1
@@ -565,6 +577,8 @@ def run(name, make, trials, seed, restart, state):
     total = {o: sum(count[o] for count in counts.values()) for o in OUTCOMES}
     print("| **%s** | all | %d | %s |" % (name, sum(total.values()), " | ".join(str(total[o]) for o in OUTCOMES)), flush=True)
     for example in examples: print("%s: %s" % (name, example), file=sys.stderr)
+    once = kept.get("hung once", [])
+    if once: print("%s: %d hung once, and not when tried again: %s" % (name, len(once), "; ".join(once[:3])), file=sys.stderr)
     return total
 
 

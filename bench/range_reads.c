@@ -17,12 +17,13 @@ typedef struct counted {
     unsigned long n_requests, n_bytes;
 } counted;
 
-static int read_at(void *user, uint64_t offset, void *dst, size_t size)
+static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     counted *c = (counted *)user;
     c->n_requests++;
     c->n_bytes += size;
-    return fseek(c->file, (long)offset, SEEK_SET) != 0 || fread(dst, 1, size, c->file) != size;
+    if (fseek(c->file, (long)offset, SEEK_SET) != 0) return LMC_ERR_READ;
+    return fread(dst, 1, size, c->file) == size ? LMC_OK : LMC_ERR_READ;
 }
 
 static int say(counted *files, int n, const char *end)

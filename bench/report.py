@@ -227,6 +227,8 @@ def main_page(directory):
     else:
         out("lmc.h %s (its SHA-256 begins with %s), commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." %
             tuple(newest[key] for key in ("lmc.h", "digest", "commit", "ended", "machine", "compiler")))
+    if os.path.exists(os.path.join(RESULTS, "note.md")):  # by hand: what was measured again, or disturbed
+        with open(os.path.join(RESULTS, "note.md")) as file: out("\n**Of this run.** " + file.read().strip())
     missing = [PARTS[part] for part in PARTS if part not in stamps]
     if missing:
         out("\nNot measured: %s." % ", ".join(missing))

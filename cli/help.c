@@ -483,7 +483,8 @@ static const struct topic topics[] = {
               "missing. -l and cat need a file: the index stands at its end.\n"},
     {"memory", "Memory does not grow with the files. It is about\n"
                "\n"
-               "  7 MiB    for each thread, for what is read, coded and written; 12 with a base\n"
+               "  3 MiB    at most for each thread, for what is read, coded and written, and\n"
+               "           2 MiB; with a base 17 for each to compress, 13 to restore, and 4\n"
                "  48 MiB   to compress a pipe of unknown length\n"
                "  20 MiB   at most for a base that is a .lmc file; for each further link of a\n"
                "           chain its index, and 2 MiB where tensors have moved\n"

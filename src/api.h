@@ -1094,7 +1094,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
 
 typedef struct lmc_salvage lmc_salvage;
 
-/* source and options as for a reader. */
+/* source and options as for a reader; parallel_reads is ignored: all reads come from one thread. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
                                                        const lmc_source *source,
                                                        const lmc_reader_options *options);

@@ -217,35 +217,40 @@ class Terminal(Hostile):
         a, b, c = old + b".lmc", new + b".lmc", bad + b"c.lmc"
         n_said = 0
 
-        def tell(*args, code=None):
+        def tell(code, *args):
             nonlocal n_said
             out, said = self.call(*args, code=code)
             self.check(out)
             self.check(said)
             n_said += b"\\x9B2J" in out + said or b"\\u{202E}" in out + said or b"\\u202e" in out + said
-            return said
-        tell("-v", "-o", a, old, code=0)
-        tell("-v", "--base", a, "-o", b, new, code=0)
+        tell(0, "-v", "-o", a, old)
+        tell(0, "-v", "--base", a, "-o", b, new)
         self.assertIn(b"base", self.call("-l", b)[0])  # it is a delta
-        tell("-v", "--rm", "--base", a, "-f", "-o", a, new, code=1)
-        tell("--rm", "--base", a, a, code=1)
-        for args in (("-l", "-v", a), ("-l", "-v", b), ("-l", "--json", b), ("-t", "-v", b), ("verify", "-v", a, b), ("diff", old, new), ("diff", a, b),
-                     ("diff", "--json", old, new), ("stats", old, new), ("stats", a), ("dump", b), ("cat", b), ("cat", b, bad), ("cat", a, "w"), ("cat", "--file", bad + b"link", b),
-                     ("-d", "-v", "-o", bad + b"out", b), ("-d", "-o", bad + b"out", b), ("-d", "-o", bad + b"2", b, bad), ("apply", "-v", b, old), ("apply", a, bad),
-                     ("fold", "-v", "--base", a, b, "-o", c), ("fold", "--base", bad, b, "-o", c), ("rebase", "--onto", bad, "-o", c, b), ("rebase", "-v", "--onto", old, "-f", "-o", c, b), ("--policy", bad, "-o", c, old),
-                     ("--policy", a, "-f", "-o", c, old), ("--unlike", bad), ("series", series, "add", "-v", old), ("series", series, "add", "-v", "--name", bad, new),
-                     ("series", series, "add", "-v", "--name", "n\u202e\u200b\u009b", new), ("series", series, "list"), ("series", series, "verify"), ("series", series, "restore", bad),
-                     ("series", series, "restore", "-v", "n\u202e\u200b\u009b", "-o", bad + b"out"), ("series", series, "keep", bad), ("series", series, "prune", bad),
-                     ("series", series, "prune", "-f", "-v", "n\u202e\u200b\u009b"), ("series", series, "gc", "-v"), ("series", series, "rebuild", "-v"), ("series", a, "list")):
-            tell(*args)
+        tell(1, "-v", "--rm", "--base", a, "-f", "-o", a, new)
+        tell(1, "--rm", "--base", a, a)
+        kept = "n\u202e\u200b\u009b"
+        for code, *args in ((0, "-l", "-v", a), (0, "-l", "-v", b), (0, "-l", "--json", b), (0, "-t", "-v", b), (0, "verify", "-v", a, b), (0, "diff", old, new), (0, "diff", a, b),
+                            (0, "diff", "--json", old, new), (0, "stats", old, new), (0, "stats", a), (0, "dump", b), (2, "cat", b), (1, "cat", b, bad), (1, "cat", a, "w"),
+                            (1, "cat", "--file", bad + b"link", b), (0, "-d", "-v", "-o", bad + b"out", b), (1, "-d", "-o", bad + b"out", b), (0, "-d", "-o", bad + b"2", b, bad),
+                            (0, "apply", "-v", b, old), (1, "apply", a, bad), (0, "fold", "-v", "--base", a, b, "-o", c), (4, "fold", "--base", bad, b, "-o", c),
+                            (1, "rebase", "--onto", bad, "-o", c, b), (0, "rebase", "-v", "--onto", old, "-f", "-o", c, b), (1, "--policy", bad, "-o", c, old), (2, "--policy", a, "-f", "-o", c, old),
+                            (2, b"--" + bad), (2, "series", series, "add", "-v", old), (2, "series", series, "add", "-v", "--name", bad, new), (0, "series", series, "add", "-v", "--name", kept, new),
+                            (0, "series", series, "list"), (0, "series", series, "verify"), (1, "series", series, "restore", bad), (1, "series", series, "restore", "-v", kept, "-o", bad + b"out"),
+                            (0, "series", series, "restore", "-v", kept, "-o", bad + b"restored"), (1, "series", series, "keep", bad), (0, "series", series, "keep", kept),
+                            (1, "series", series, "prune", bad), (0, "series", series, "prune", "-f", "-v", kept), (0, "series", series, "gc", "-v"), (0, "series", series, "rebuild", "-v"),
+                            (1, "series", a, "list")):
+            tell(code, *args)
+        for restored in b"out", b"restored":
+            with open(here + bad + restored + b"/" + name, "rb") as got, open(here + new + b"/" + name, "rb") as true: self.assertEqual(got.read(), true.read())
         with open(here + b, "r+b") as f:
             f.seek(200)
             f.write(b"\xff" * 8)
-        for args in ("-t", b), ("-d", "-o", bad + b"3", b), ("verify", b), ("salvage", "-f", "-o", bad + b"4", b), ("-l", b), ("apply", b, old), ("diff", a, b):
-            tell(*args)
+        for code, *args in ((3, "-t", b), (3, "-d", "-o", bad + b"3", b), (3, "verify", b), (0, "salvage", "-f", "-o", bad + b"4", b), (0, "-l", b), (0, "apply", b, old), (0, "diff", a, b)):
+            tell(code, *args)
         os.rename(here + a, here + bad + b"moved")
-        for args in ("-t", b), ("-d", "-o", bad + b"5", c), ("verify", b, c), ("-l", "-v", b), ("diff", old, b), ("--rm", "--base", bad + b"moved", "-f", "-o", bad + b"moved", new):
-            tell(*args)
+        for code, *args in ((4, "-t", b), (0, "-d", "-o", bad + b"5", c), (4, "verify", b, c), (0, "-l", "-v", b), (4, "diff", old, b),
+                            (1, "--rm", "--base", bad + b"moved", "-f", "-o", bad + b"moved", new)):
+            tell(code, *args)
         self.assertGreater(n_said, 40)
 
     def test_readable_names_stay(self):
