@@ -182,6 +182,8 @@ def read_file(
         return _read_safetensors(source, framework, device, progress)
     with Reader(source, base=base, threads=threads, framework=framework, storage_options=storage_options) as reader:
         for name in reader.keys():
+            if reader._is_archive_part(name):
+                continue
             result[name] = reader.get(name, device=device)
             done += reader.info(name).size
             if progress is not None:

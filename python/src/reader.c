@@ -303,6 +303,49 @@ static PyObject *reader_file_path(PyObject *self, PyObject *args)
         r, PyUnicode_DecodeUTF8(file->path, (Py_ssize_t)strlen(file->path), "surrogateescape"));
 }
 
+/* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
+ * unless its directory is listed as one. Of files without tensors only names can tell. */
+static int may_be_archive(const lmc_file *f)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const size_t length = strlen(f->path);
+    size_t i;
+    if (f->size < 64) return 0;
+    if (length >= 7 && strcmp(f->path + length - 7, ".distcp") == 0) return 0;
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        if (t->size && t->offset + t->size == f->size && strcmp(t->name, "@directory") != 0)
+            return 0;
+    }
+    for (i = 0; i < 4 && f->n_tensors == 0 && length; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length >= n && strcmp(f->path + length - n, endings[i]) == 0) return 1;
+    }
+    return f->n_tensors || length == 0;
+}
+
+/* -> numbers of the files that may be archives of torch.save() */
+static PyObject *reader_archives(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *const reader = begin_use(r);
+    PyObject *const list = reader ? PyList_New(0) : NULL;
+    const lmc_file *file;
+    size_t i;
+    (void)unused;
+    if (!reader) return NULL;
+    for (i = 0; list && (file = lmc_reader_get_file(reader, i)) != NULL; i++) {
+        PyObject *const number = may_be_archive(file) ? PyLong_FromSize_t(i) : NULL;
+        const int failed = number ? PyList_Append(list, number) : PyErr_Occurred() != NULL;
+        Py_XDECREF(number);
+        if (failed) {
+            Py_DECREF(list);
+            return end_use(r, NULL);
+        }
+    }
+    return end_use(r, list);
+}
+
 /* (name, path or None) -> (file number, tensor) */
 static PyObject *reader_find(PyObject *self, PyObject *args)
 {
@@ -611,6 +654,7 @@ static PyObject *reader_snapshot_hash(PyObject *self, PyObject *unused)
 static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
                                        {"info", reader_info, METH_NOARGS, NULL},
                                        {"file", reader_file, METH_VARARGS, NULL},
+                                       {"archives", reader_archives, METH_NOARGS, NULL},
                                        {"find", reader_find, METH_VARARGS, NULL},
                                        {"metadata", reader_metadata, METH_NOARGS, NULL},
                                        {"encoded_size", reader_encoded_size, METH_VARARGS, NULL},
