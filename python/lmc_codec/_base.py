@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
+    from ._reader import Reader
+
 MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
 
 
@@ -90,9 +92,21 @@ def resolve_base(base: Any, threads: int | None) -> Any:
     if isinstance(base, Base):
         return base._object
     if isinstance(base, Reader):
-        return base._object
+        return _check_complete(base)._object
     if isinstance(base, Mapping):
         return Base(base, threads=threads)._object
     if isinstance(base, (str, os.PathLike)) and is_safetensors(base):
         return _of_safetensors(base, count_threads(threads))
-    return Reader(base, threads=threads)._object
+    return _check_complete(Reader(base, threads=threads))._object
+
+
+def _check_complete(base: Reader) -> Reader:
+    """A delta without its base is none itself: what is said later would not tell whose is missing."""
+    if base.base_identity is not None and not base._has_base:
+        name = base.name or "the base"
+        raise _errors.say(
+            _errors.MissingBaseError,
+            f"{name} is given as the base, but is a delta itself, and its own base is missing:"
+            f" give base=lmc_codec.open({name!r}, base=...)",
+        )
+    return base

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from . import _arrays, _lmc
 from ._base import resolve_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, say
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -99,6 +99,7 @@ class Reader:
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
         base_object = resolve_base(base, threads)
+        self._has_base = base is not None
         self._source = open_source(source, storage_options)
         try:
             self._object = _lmc.Reader(
@@ -344,7 +345,7 @@ class Reader:
         for x in self.files:
             if x.path == path:
                 return x
-        raise _not_found(f"{self.name or 'the snapshot'}: no file {path!r}")
+        raise say(NotFoundError, f"{self.name or 'the snapshot'}: no file {path!r}")
 
     def encoded_size(self, name: str, *, file: str | None = None) -> int:
         """Bytes that a tensor takes in the LMC file."""
@@ -356,7 +357,7 @@ class Reader:
         x = self.info(name, file=file)
         names = [t.name for t in self.files[x.file_number].tensors]
         if name not in names:
-            raise _not_found(f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
+            raise say(NotFoundError, f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
         number = names.index(name)
         return self._object.content_hash(x.file_number, number)
 
@@ -378,12 +379,6 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>"
-
-
-def _not_found(text: str) -> NotFoundError:
-    error = NotFoundError(text)
-    error.status, error.status_name = 7, "LMC_ERR_NOT_FOUND"
-    return error
 
 
 class Slice:
@@ -506,7 +501,7 @@ def open(
     """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
 
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
-    read. threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
+    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
     "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
     http: headers.
     """

@@ -6,7 +6,7 @@ import os
 
 from . import _arrays
 from ._base import is_safetensors
-from ._errors import LMCError
+from ._errors import LMCError, NotLMCError
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata
 
@@ -27,7 +27,7 @@ class safe_open:
 
     def __new__(cls, filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
         is_path = isinstance(filename, (str, os.PathLike))
-        if is_path and options.get("base") is None and is_safetensors(filename):
+        if is_path and is_safetensors(filename):  # which is no delta: it needs no base
             return _safetensors(filename).safe_open(filename, framework, device)
         return super().__new__(cls)
 
@@ -178,9 +178,16 @@ def read_file(
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     result, done = {}, 0
-    if base is None and is_safetensors(source):
+    if is_safetensors(source):  # it is no delta, whatever the base
         return _read_safetensors(source, framework, device, progress)
-    with Reader(source, base=base, threads=threads, framework=framework, storage_options=storage_options) as reader:
+    try:
+        reader = Reader(source, base=base, threads=threads, framework=framework, storage_options=storage_options)
+    except NotLMCError:
+        fetched = _fetch_safetensors(source, storage_options)
+        if fetched is None:
+            raise
+        return _read_safetensors(fetched, framework, device, progress)
+    with reader:
         for name in reader.keys():
             if reader._is_archive_part(name):
                 continue
@@ -189,6 +196,22 @@ def read_file(
             if progress is not None:
                 progress(done)
     return result
+
+
+def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:
+    """All of the safetensors file at a URL; None if it is none."""
+    from ._sources import open_source
+
+    if not isinstance(url, str) or "://" not in url:
+        return None
+    source = open_source(url, storage_options)
+    try:
+        if not is_safetensors(bytes(source.argument(0, min(10, source.size)))):
+            return None
+        source.expect(0, source.size)
+        return bytes(source.argument(0, source.size))
+    finally:
+        source.close()
 
 
 def _read_safetensors(source: Any, framework: str, device: Any, progress: Callable[[int], Any] | None) -> dict[str, Any]:

@@ -245,6 +245,9 @@ def test_damage(tmp_path, state):
     file.write_bytes(data)
     with pytest.raises(BaseException, match="a: bf16.*(checksum|corrupt)"):
         check(lmc.Reader(tmp_path / "a"), state)
+    file.write_bytes(data[: where.offset + where.length // 2])  # torch wraps it with where it was raised
+    with pytest.raises(BaseException, match="truncated"):
+        check(lmc.Reader(tmp_path / "a"), state)
 
 
 def test_refuses(tmp_path):
