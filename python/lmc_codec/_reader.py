@@ -287,6 +287,13 @@ class Reader:
         self._expect(x.file_number, x.offset, x.size)
         self._object.read(x.file_number, x.offset, buffer, self._what(x))
 
+    def _read_range(self, first: TensorInfo, size: int) -> bytearray:
+        """From the first byte of a tensor on."""
+        data = _lmc.new_bytes(size)
+        self._expect(first.file_number, first.offset, size)
+        self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
+        return data
+
     def get(
         self,
         name: str,

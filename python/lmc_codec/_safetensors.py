@@ -12,8 +12,10 @@ from ._writer import Writer, check_metadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
+
+    from ._reader import TensorInfo
 
 
 class safe_open:
@@ -188,14 +190,54 @@ def read_file(
             raise
         return _read_safetensors(fetched, framework, device, progress)
     with reader:
-        for name in reader.keys():
-            if reader._is_archive_part(name):
-                continue
-            result[name] = reader.get(name, device=device)
-            done += reader.info(name).size
-            if progress is not None:
-                progress(done)
+        names = [name for name in reader.keys() if not reader._is_archive_part(name)]
+        for group in _group(map(reader.info, names)):
+            for x, array in zip(group, _get_together(reader, group, device)):
+                result[x.name] = array
+                done += x.size
+                if progress is not None:
+                    progress(done)
     return result
+
+
+SMALL, FAR, TOGETHER = 64 << 10, 4 << 10, 8 << 20
+
+
+def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    """Small tensors side by side, which are read at once: each by itself would decode the block of all of them."""
+    group: list[TensorInfo] = []
+    for x in infos:
+        if group:
+            first, last = group[0], group[-1]
+            gap = x.offset - last.offset - last.span
+            is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
+            if not (is_near and max(last.span, x.span) <= SMALL) or x.strides or last.strides:
+                yield group
+                group = []
+        group.append(x)
+    if group:
+        yield group
+
+
+def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[Any]:
+    first, last = group[0], group[-1]
+    if len(group) == 1:
+        yield reader.get(first.name, file=first.file, device=device)
+        return
+    file, begin = reader.files[first.file_number], first.offset
+    if file.size <= TOGETHER:  # all of it: then identities are compared, too
+        begin, data = 0, memoryview(reader.read(file.path))
+    else:
+        data = memoryview(reader._read_range(first, last.offset + last.span - begin))
+    for x in group:
+        start = x.offset - begin
+
+        def fill(buffer: Any, part: Any = data[start : start + x.size]) -> None:
+            if part.nbytes:
+                memoryview(buffer).cast("B")[:] = part
+
+        reader._check_known(x)
+        yield reader._make(x, x.shape, None, device, fill)
 
 
 def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:

@@ -487,6 +487,32 @@ static void walk_on(box_walk *w, const box *b)
 #define MAX_GAP ((uint64_t)1 << 17)
 #define MAX_GROUP ((uint64_t)32 << 20)
 
+/* The tensor that is just these bytes, or NULL. They are in the order of their offsets; where they
+ * are not, it is not found, and not compared. */
+static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t offset,
+                                    uint64_t size)
+{
+    const lmc_file *const f = lmc_reader_get_file(reader, number);
+    size_t low = 0, high = f ? f->n_tensors : 0;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (f->tensors[middle].offset < offset) low = middle + 1;
+        else high = middle;
+    }
+    for (; f && low < f->n_tensors && f->tensors[low].offset == offset; low++)
+        if (f->tensors[low].size) return f->tensors[low].size == size ? &f->tensors[low] : NULL;
+    return NULL;
+}
+
+/* All of a tensor by its name: then the library compares its identity. */
+static enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
+                                 size_t size)
+{
+    const lmc_tensor *const t = find_whole(reader, number, offset, size);
+    return t ? lmc_reader_read_tensor(reader, number, t, 0, dst, size)
+             : lmc_reader_read_file(reader, number, offset, dst, size);
+}
+
 /* Spans to dst, one behind the other. Those that lie near each other are read at once. */
 static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b, uint8_t *dst)
 {
@@ -503,7 +529,7 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
             end = next + w.span;
         }
         if (end == start + w.span) {
-            status = lmc_reader_read_file(reader, number, start, dst, (size_t)w.span);
+            status = read_span(reader, number, start, dst, (size_t)w.span);
             dst += w.span;
             walk_on(&w, b);
             continue;

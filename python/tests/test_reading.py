@@ -67,3 +67,30 @@ def test_what_is_cut_or_has_more(chain):
     with pytest.raises(lmc.TruncatedError, match="truncated") as error:
         lmc.open(Cut(data))
     assert isinstance(error.value, EOFError) and error.value.status == 23
+
+
+def test_many_small_tensors(tmp_path, monkeypatch):
+    """Neighbours are read at once: each by itself would decode the block of all of them. They are what they were, the
+    large ones between them too, whatever file is behind."""
+    import lmc_codec._safetensors as part
+
+    rng = np.random.default_rng(5)
+    arrays = {f"t{i}": np.full(4, i, np.float32) for i in range(900)}
+    arrays |= {f"t{i}x": rng.standard_normal(30000, np.float32) for i in (5, 700)}
+    arrays |= {"empty": np.zeros((0, 3), np.float32), "wide": np.arange(5.0), "odd": np.arange(3, dtype=np.int8)}
+    save_file(arrays, tmp_path / "a.lmc")
+    n_reads = []
+    read = lmc._reader.Reader._read_range
+    monkeypatch.setattr(lmc._reader.Reader, "_read_range", lambda *x: n_reads.append(1) or read(*x))
+    for together in (part.TOGETHER, 100_000):
+        monkeypatch.setattr(part, "TOGETHER", together)
+        done = []
+        found = load_file(tmp_path / "a.lmc", progress=done.append)
+        assert list(found) == lmc.open(tmp_path / "a.lmc").keys()
+        assert all(np.array_equal(found[k], v) and found[k].dtype == v.dtype for k, v in arrays.items())
+        assert done[-1] == sum(v.nbytes for v in arrays.values()) and len(done) == len(arrays)
+    assert 2 <= len(n_reads) < 20
+    import torch
+    from lmc_codec.torch import load_file as load_torch
+
+    assert all(np.array_equal(x.numpy(), arrays[k]) for k, x in load_torch(tmp_path / "a.lmc").items())
