@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from . import _arrays, _lmc
-from ._base import resolve_base
+from ._base import find_files, take_base
 from ._errors import NotFoundError, UnsupportedError
 from ._sources import open_source
 from ._threads import count_threads
@@ -89,9 +89,11 @@ class Reader:
         self._framework = framework
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
-        base_object = resolve_base(base, threads)
+        base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
+            #: Writers must not replace them.
+            self._chain_files = find_files(self._source.owned, bases)
             self._object = _lmc.Reader(
                 self._source.argument,
                 self._source.size,
