@@ -107,7 +107,7 @@ def decompress(
                 raise ValueError("out is a part of the base, not all of it")
         reader = _lmc.Reader(data, 0, _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads), threads)
     if out is not None:
-        buffer = _arrays.describe_out(out, x.dtype, x.size)
+        buffer = _arrays.describe_out(out, x.dtype, x.size, x.shape)
         if _lmc.overlaps(buffer, memoryview(data)):
             raise ValueError("out overlaps the input")
         reader.read(0, x.offset, buffer, None)

@@ -196,12 +196,13 @@ class Reader:
     ) -> Any:
         """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned.
 
-        out: an array of the tensor's size and dtype, or a writable buffer of its size; pinned memory, for example.
+        out: an array of the tensor's dtype and its shape (or of one dimension), or a writable buffer of its size; pinned memory, for example.
         device: of torch; tensors go there by way of pinned memory.
         """
         x = self.info(name, file=file)
         if out is not None:
-            self._read_into(x, _arrays.describe_out(out, x.dtype if x.dtype in _arrays.BITS else "", x.size))
+            dtype = x.dtype if x.dtype in _arrays.BITS else ""
+            self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
         return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
 

@@ -221,3 +221,19 @@ def test_targets_that_are_no_files(tmp_path):
         with pytest.raises(OSError, match="not a regular file"):
             lmc.Writer(tmp_path / name)
     assert sorted(os.listdir(tmp_path)) == ["directory", "link", "pipe"]
+
+
+def test_out_of_another_shape(tmp_path, weights):
+    lmc.numpy.save_file({"w": weights}, tmp_path / "x.lmc")
+    data = lmc.compress(weights)
+    with lmc.open(tmp_path / "x.lmc") as r:
+        for out in (np.zeros(weights.shape[::-1], weights.dtype), np.zeros((1, *weights.shape), weights.dtype)):
+            for call in (lambda: r.get("w", out=out), lambda: lmc.decompress(data, out=out)):
+                with pytest.raises(ValueError, match=r"out is of shape \[.*and the result of \[700, 300\]"):
+                    call()
+            assert not out.view(np.uint16).any()
+        for out in (np.zeros(weights.shape, weights.dtype), np.zeros(weights.size, weights.dtype), bytearray(weights.nbytes)):
+            for call in (lambda: r.get("w", out=out), lambda: lmc.decompress(data, out=out)):
+                memory = np.frombuffer(out, np.uint16) if isinstance(out, bytearray) else out.view(np.uint16)
+                memory[...] = 0
+                assert call() is out and memory.tobytes() == weights.tobytes()
