@@ -109,7 +109,7 @@ def decompress(
             raise say(WrongBaseError, f"wrong base: it has {b.nbytes} bytes, and the array {x.size}")
         reader = _lmc.Reader(data, 0, _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads), threads)
     if out is not None:
-        buffer = _arrays.describe_out(out, x.dtype, x.size)
+        buffer = _arrays.describe_out(out, x.dtype, x.size, x.shape)
         if _lmc.overlaps(buffer, memoryview(data)):
             raise ValueError("out overlaps the input")
         reader.read(0, x.offset, buffer, None)

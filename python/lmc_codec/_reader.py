@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from . import _arrays, _lmc
-from ._base import resolve_base
+from ._base import find_files, take_base
 from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, say
 from ._sources import open_source
 from ._threads import count_threads
@@ -94,14 +94,16 @@ class Reader:
         storage_options: dict[str, Any] | None = None,
     ):
         n_threads = count_threads(threads)
-        self._framework = framework
+        self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
-        base_object = resolve_base(base, threads)
         self._has_base = base is not None
+        base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
+            #: Writers must not replace them.
+            self._chain_files = find_files(self._source.owned, bases)
             self._object = _lmc.Reader(
                 self._source.argument,
                 self._source.size,
@@ -305,13 +307,14 @@ class Reader:
     ) -> Any:
         """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned.
 
-        out: an array of the tensor's size and dtype, or a writable buffer of its size; pinned memory, for example.
+        out: an array of the tensor's dtype and its shape (or of one dimension), or a writable buffer of its size; pinned memory, for example.
         device: of torch; tensors go there by way of pinned memory.
         """
         x = self.info(name, file=file)
         self._check_known(x)
         if out is not None:
-            self._read_into(x, _arrays.describe_out(out, x.dtype if x.dtype in _arrays.BITS else "", x.size))
+            dtype = x.dtype if x.dtype in _arrays.BITS else ""
+            self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
         return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
 

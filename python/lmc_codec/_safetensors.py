@@ -7,6 +7,7 @@ import os
 from . import _arrays
 from ._base import is_safetensors
 from ._errors import LMCError, NotLMCError
+from ._names import check_name
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata
 
@@ -161,6 +162,7 @@ def write_bytes(
     check_metadata(metadata)
     capacity = 1 << 16
     for name, array in tensors.items():
+        check_name(name)
         n = _arrays.describe(array).nbytes
         capacity += n + (n >> 12) + 2048 + 12 * len(name)
     capacity += sum(2 * (len(k) + len(v)) for k, v in (metadata or {}).items()) * 6
