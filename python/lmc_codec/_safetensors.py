@@ -135,7 +135,7 @@ def read_metadata(reader: Reader) -> dict[str, str] | None:
 
 def write_file(
     tensors: Mapping[str, Any],
-    filename: Any,
+    filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None,
     *,
     base: Any = None,

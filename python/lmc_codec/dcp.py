@@ -85,7 +85,9 @@ def _find_dtype(head: bytes | bytearray) -> str:
 def _share_threads(threads: int | None, n: int = 1) -> int:
     """None: what torchrun's other processes on this machine, and `n` callers in this one, leave to each."""
     if threads is not None:
-        return count_threads(threads)
+        if threads < 1:
+            raise ValueError(f"threads is {threads}, not 1 to 1024")
+        return threads
     return max(1, count_threads(None) // (n * max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 
 
