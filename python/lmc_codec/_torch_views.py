@@ -145,6 +145,7 @@ class _Machine:
             top.pairs += ((_OTHER, x) for x in items)
 
     def run(self, data: bytes) -> Any:
+        arg: Any
         for op, arg, _ in pickletools.genops(data):
             name = op.name
             if name == "STOP":
@@ -296,7 +297,8 @@ def _find_dtype(x: Any) -> str | None:
 
 def _make_view(name: str, arguments: Any) -> tuple[View, str, int] | None:
     """The view, the key of its storage, its first byte there; None if nobody knows its dtype."""
-    storage, offset, shape, strides = arguments[0].arguments, *arguments[1:4]
+    storage: Any = arguments[0].arguments
+    offset, shape, strides = arguments[1:4]
     dtype = _find_dtype(storage[1]) or (_find_dtype(arguments[6]) if len(arguments) > 6 else None)
     if storage[0] != "storage" or not isinstance(storage[2], str):
         raise ValueError("a storage is not described as known")
@@ -357,7 +359,7 @@ def find_views(read: Callable[[int, int], Any], size: int, rows: dict[str, tuple
 
 
 def _find_views(file: _File, rows: dict[str, tuple[str, tuple[int, ...]]]) -> list[View] | None:
-    archive = zipfile.ZipFile(file)  # type: ignore[arg-type]
+    archive = zipfile.ZipFile(file)
     pickles = [x for x in archive.infolist() if x.filename.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
         return None

@@ -343,6 +343,7 @@ class Writer:
                 if self._n_files == 0:
                     raise say(ArgumentError, f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
                 self._check_base()
+                identity: bytes
                 result, identity = self._object.finish()
                 if isinstance(result, bytearray):
                     self.data, self.size = result, len(result)
