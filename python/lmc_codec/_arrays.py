@@ -176,11 +176,14 @@ def describe(a: Any, dtype: Any = None) -> Array:
     return Array(x.buffer, name, (8 * x.nbytes // BITS[name],), x.nbytes)
 
 
-def describe_out(out: Any, dtype: str, nbytes: int) -> Any:
-    """The writable memory of `out`, which must have that many bytes, and that dtype unless it is bytes."""
+def describe_out(out: Any, dtype: str, nbytes: int, shape: tuple[int, ...] | None = None) -> Any:
+    """The writable memory of `out`, which must have that many bytes, and that dtype unless it is bytes. shape: which it
+    must have then, unless it is of one dimension."""
     x = describe(out)
     if x.nbytes != nbytes:
         raise ValueError(f"out has {x.nbytes} bytes, and the result {nbytes}")
+    if shape is not None and x.dtype == dtype and len(x.shape) != 1 and x.shape != tuple(shape):
+        raise ValueError(f"out is of shape {list(x.shape)}, and the result of {list(shape)}")
     if dtype and x.dtype not in ("", "U8", "I8", dtype):
         raise TypeError(f"out is of {x.dtype}, and the result of {dtype}")
     numpy = sys.modules.get("numpy")

@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
+    from ._reader import Reader
+
 MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
 
 
@@ -20,17 +22,18 @@ class Base:
     """Arrays in memory, to make deltas against, and to restore them with.
 
     arrays: their names, and the arrays (numpy, torch, DLPack, buffers), which must not change as long as this is in
-    use. It takes one pass over them to know their identity; who uses them several times makes one Base.
+    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their identity; who uses them several times makes one Base.
     """
 
-    __slots__ = ("_object",)
+    __slots__ = ("_arrays", "_object")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
         items = []
         for name, array in arrays.items():
             x = describe(array)
             items.append((name, x.dtype or "U8", x.shape, x.buffer))
-        self._object = _lmc.Base(items, count_threads(threads))
+        self._arrays = Arrays(items, count_threads(threads))
+        self._object = self._arrays.object
 
     @property
     def identity(self) -> bytes:
@@ -80,7 +83,21 @@ def is_safetensors(source: Any) -> bool:
     return start[8:] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:].isspace())
 
 
-def _of_safetensors(path: Any, threads: int) -> Any:
+class Arrays:
+    """Arrays that are a base, with what tells whether they are still what they were."""
+
+    __slots__ = ("object", "_items", "_threads")
+
+    def __init__(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int):
+        self.object = _lmc.Base(items, threads)
+        self._items, self._threads = items, threads
+
+    def is_unchanged(self) -> bool:
+        """One pass over them."""
+        return _lmc.Base(self._items, self._threads).identity == self.object.identity
+
+
+def _of_safetensors(path: Any, threads: int) -> Arrays:
     import mmap
 
     with open(path, "rb") as file:
@@ -91,21 +108,44 @@ def _of_safetensors(path: Any, threads: int) -> Any:
     for name, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         first, last = x["data_offsets"]
         items.append((name, x["dtype"], tuple(x["shape"]), view[start + first : start + last]))
-    return _lmc.Base(items, threads)
+    return Arrays(items, threads)
 
 
-def resolve_base(base: Any, threads: int | None) -> Any:
-    """The object of _lmc that `base` stands for: a Reader, a Base, arrays by name, a path of an LMC or safetensors file."""
+def take_base(base: Any, threads: int | None) -> tuple[Any, frozenset[tuple[int, int]], Arrays | None]:
+    """What `base` stands for (a Reader, a Base, arrays by name, a path of an LMC or safetensors file): the object of _lmc;
+    the files that it and its bases are read from (device, inode); and what of it is in memory."""
     from ._reader import Reader
 
     if base is None:
-        return None
-    if isinstance(base, Base):
-        return base._object
-    if isinstance(base, Reader):
-        return base._object
+        return None, frozenset(), None
     if isinstance(base, Mapping):
-        return Base(base, threads=threads)._object
+        base = Base(base, threads=threads)
+    if isinstance(base, Base):
+        return base._object, frozenset(), base._arrays
     if isinstance(base, (str, os.PathLike)) and is_safetensors(base):
-        return _of_safetensors(base, count_threads(threads))
-    return Reader(base, threads=threads)._object
+        found = os.stat(base)
+        arrays = _of_safetensors(base, count_threads(threads))
+        return arrays.object, frozenset([(found.st_dev, found.st_ino)]), arrays
+    if not isinstance(base, Reader):
+        base = Reader(base, threads=threads)
+    return _check_complete(base)._object, base._chain_files, None
+
+
+def _check_complete(base: Reader) -> Reader:
+    """A delta without its base is none itself: what is said later would not tell whose is missing."""
+    if base.base_identity is not None and not base._has_base:
+        name = base.name or "the base"
+        raise _errors.say(
+            _errors.MissingBaseError,
+            f"{name} is given as the base, but is a delta itself, and its own base is missing:"
+            f" give base=lmc_codec.open({name!r}, base=...)",
+        )
+    return base
+
+
+def find_files(fd: int, bases: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Those of a reader of `fd` (-1: of no file) with these bases."""
+    if fd < 0:
+        return bases
+    found = os.fstat(fd)
+    return bases | {(found.st_dev, found.st_ino)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from . import _arrays, _lmc
-from ._errors import UnsupportedError
+from ._errors import UnsupportedError, WrongBaseError, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -105,9 +105,11 @@ def decompress(
             target = _arrays.describe(out)
             if _lmc.overlaps(target.buffer, b.buffer) == 1:
                 raise ValueError("out is a part of the base, not all of it")
+        if b.nbytes != x.size:
+            raise say(WrongBaseError, f"wrong base: it has {b.nbytes} bytes, and the array {x.size}")
         reader = _lmc.Reader(data, 0, _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads), threads)
     if out is not None:
-        buffer = _arrays.describe_out(out, x.dtype, x.size)
+        buffer = _arrays.describe_out(out, x.dtype, x.size, x.shape)
         if _lmc.overlaps(buffer, memoryview(data)):
             raise ValueError("out overlaps the input")
         reader.read(0, x.offset, buffer, None)

@@ -63,7 +63,7 @@ class CorruptError(LMCError):
     """The input breaks a rule of the format."""
 
 
-class TruncatedError(CorruptError):
+class TruncatedError(CorruptError, EOFError):
     """The input ends early."""
 
 
@@ -110,9 +110,20 @@ _KINDS: dict[int, type[LMCError]] = {
 }
 
 
+_STATUSES: dict[type[LMCError], tuple[int, str]] = {
+    ArgumentError: (1, "LMC_ERR_ARGUMENT"),
+    NotFoundError: (7, "LMC_ERR_NOT_FOUND"),
+    TruncatedError: (23, "LMC_ERR_TRUNCATED"),
+    MissingBaseError: (30, "LMC_ERR_BASE_MISSING"),
+    WrongBaseError: (31, "LMC_ERR_BASE_WRONG"),
+}
+
+
 def make_error(
     status: int, status_name: str, text: str, where: object, what: object
 ) -> LMCError:
+    if status == 23:
+        text = "truncated: the data ends early, or something follows it; fetch or write the file again"
     parts = [str(x) for x in (where, what) if x is not None and str(x)]
     error = _KINDS.get(status, LMCError)(": ".join([*parts, text]))
     error.status = status
@@ -121,3 +132,10 @@ def make_error(
 
 
 _lmc.set_make_error(make_error)
+
+
+def say(kind: type[LMCError], text: str) -> LMCError:
+    """An error of this package's own, with the status of its kind."""
+    error = kind(text)
+    error.status, error.status_name = _STATUSES[kind]
+    return error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 from . import _arrays, _lmc
-from ._base import resolve_base
-from ._errors import NotFoundError, UnsupportedError
+from ._base import find_files, take_base
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, say
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -29,9 +29,14 @@ class Loss:
 
 class TensorInfo:
     """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), identity (32 bytes),
-    loss (None: it is exact)."""
+    loss (None: it is exact).
 
-    __slots__ = ("name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number")
+    strides: of a tensor of torch.save() that lies in memory otherwise than in the order of its shape, in elements; else
+    None. span: bytes from its first to its last element."""
+
+    __slots__ = (
+        "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "is_flagged"
+    )  # fmt: skip
 
     def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
         self.name: str = row[0]
@@ -43,6 +48,9 @@ class TensorInfo:
         self.loss = Loss(row[6], row[7], row[8]) if row[6] else None
         self.file = file
         self.file_number = file_number
+        self.strides: tuple[int, ...] | None = None
+        self.span = self.size
+        self.is_flagged = False
 
     def __repr__(self) -> str:
         return f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})"
@@ -86,12 +94,16 @@ class Reader:
         storage_options: dict[str, Any] | None = None,
     ):
         n_threads = count_threads(threads)
-        self._framework = framework
+        self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
-        base_object = resolve_base(base, threads)
+        self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
+        self._has_base = base is not None
+        base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
+            #: Writers must not replace them.
+            self._chain_files = find_files(self._source.owned, bases)
             self._object = _lmc.Reader(
                 self._source.argument,
                 self._source.size,
@@ -138,10 +150,74 @@ class Reader:
         if self._table is None:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
+                views = self._views_of(file.number)
                 for x in file.tensors:
+                    x = views.pop(x.name, None) or x  # a view that takes its name is in its place
                     table[x.name] = None if x.name in table else x  # None: several files have it
+            own = set(table)
+            for number in self._find_views():  # what is listed goes before what only a pickle says
+                for name, view in self._views_of(number).items():
+                    if name not in table:
+                        table[name] = view
+                    elif name not in own:
+                        table[name] = None
             self._table = table
         return self._table
+
+    # -- tensors of torch.save(), as PyTorch has them --
+
+    def _find_views(self) -> dict[int, dict[str, TensorInfo | None] | LMCError]:
+        """By file; an error: it cannot be known."""
+        if self._views is None:
+            self._views = {number: self._views_in(number) for number in self._object.archives()}
+        return self._views
+
+    def _views_of(self, number: int) -> dict[str, TensorInfo | None]:
+        found = self._find_views().get(number)
+        return dict(found) if isinstance(found, dict) else {}
+
+    def _views_in(self, number: int) -> dict[str, TensorInfo | None] | LMCError:
+        from ._torch_views import find_views
+
+        file = FileInfo(self._object.file(number), number)
+        rows = {x.name: (x.dtype, x.shape) for x in file.tensors}
+
+        def read(offset: int, size: int) -> Any:
+            self._expect(number, offset, size)
+            data = _lmc.new_bytes(size)
+            self._object.read(number, offset, data, file.path or None)
+            return data
+
+        try:
+            views = find_views(read, file.size, rows) or []
+        except ValueError as error:
+            if all(dtype == "BYTES" for dtype, _ in rows.values()):
+                return {}  # the command did not understand it either
+            said = f"{file.path or self.name or 'the file'}: its pickle is not understood, so its tensors are not known ({error})"
+            return UnsupportedError(said)
+        except BaseError as error:
+            return error
+        result: dict[str, TensorInfo | None] = {}
+        for v in views:
+            n = v.width
+            for extent in v.shape:
+                n *= extent
+            x = TensorInfo((v.name, v.dtype, v.shape, v.offset, n, b"", 0, "", 0.0), file.path, number)
+            x.strides = None if v.is_contiguous else v.strides
+            x.span, x.is_flagged = v.span, v.is_flagged
+            x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
+            result[v.name] = None if v.name in result else x
+        return result
+
+    def _check_known(self, x: TensorInfo) -> None:
+        """Refuses what would be other data than PyTorch's."""
+        found = self._find_views().get(x.file_number)
+        if isinstance(found, LMCError):
+            raise found
+        if x.is_flagged:
+            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch: its bytes are not its elements")
+        if x.strides is not None and x.size > max(x.span << 10, 1 << 20):
+            raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them")
 
     def keys(self) -> list[str]:
         """Names of all tensors, in the order of the files."""
@@ -165,9 +241,28 @@ class Reader:
             found = self._table.get(name)
             if found is not None:
                 return found
+        if self._find_views():
+            view = self._find_view(name, file)
+            if view is not None:
+                return view
         number, row = self._object.find(name, file)
         path = self._files[number].path if self._files is not None else self._object.file_path(number)
         return TensorInfo(row, path, number)
+
+    def _is_archive_part(self, name: str) -> bool:
+        """Of a file of torch.save(): a storage, the pickle, the directory; no tensor of PyTorch's."""
+        if not (name.startswith("@") or name.endswith("@storage")):
+            return False
+        x = self._tensors().get(name)
+        return x is not None and x.file_number in self._find_views()
+
+    def _find_view(self, name: str, file: str | None) -> TensorInfo | None:
+        if file is None:
+            return self._tensors().get(name)
+        for number in self._find_views():
+            if self._object.file_path(number) == file:
+                return self._views_of(number).get(name)
+        return None
 
     # -- reading --
 
@@ -180,8 +275,26 @@ class Reader:
             self._source.expect(at, at + encoded)
 
     def _read_into(self, x: TensorInfo, buffer: Any) -> None:
+        if x.strides is not None:
+            from ._torch_views import gather
+
+            span = _lmc.new_bytes(x.span)
+            self._expect(x.file_number, x.offset, x.span)
+            self._object.read(x.file_number, x.offset, span, self._what(x))
+            n = 1
+            for i in x.shape:
+                n *= i
+            gather(span, buffer, x.size // n if n else 1, x.shape, x.strides)
+            return
         self._expect(x.file_number, x.offset, x.size)
         self._object.read(x.file_number, x.offset, buffer, self._what(x))
+
+    def _read_range(self, first: TensorInfo, size: int) -> bytearray:
+        """From the first byte of a tensor on."""
+        data = _lmc.new_bytes(size)
+        self._expect(first.file_number, first.offset, size)
+        self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
+        return data
 
     def get(
         self,
@@ -194,12 +307,14 @@ class Reader:
     ) -> Any:
         """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned.
 
-        out: an array of the tensor's size and dtype, or a writable buffer of its size; pinned memory, for example.
+        out: an array of the tensor's dtype and its shape (or of one dimension), or a writable buffer of its size; pinned memory, for example.
         device: of torch; tensors go there by way of pinned memory.
         """
         x = self.info(name, file=file)
+        self._check_known(x)
         if out is not None:
-            self._read_into(x, _arrays.describe_out(out, x.dtype if x.dtype in _arrays.BITS else "", x.size))
+            dtype = x.dtype if x.dtype in _arrays.BITS else ""
+            self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
         return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
 
@@ -240,19 +355,20 @@ class Reader:
         for x in self.files:
             if x.path == path:
                 return x
-        error = NotFoundError(f"{self.name or 'the snapshot'}: no file {path!r}")
-        error.status, error.status_name = 7, "LMC_ERR_NOT_FOUND"
-        raise error
+        raise say(NotFoundError, f"{self.name or 'the snapshot'}: no file {path!r}")
 
     def encoded_size(self, name: str, *, file: str | None = None) -> int:
         """Bytes that a tensor takes in the LMC file."""
         x = self.info(name, file=file)
-        return self._object.encoded_size(x.file_number, x.offset, x.size)
+        return self._object.encoded_size(x.file_number, x.offset, x.span)
 
     def content_hash(self, name: str, *, file: str | None = None) -> bytes:
         """SHA-256 of a tensor's bytes, as the snapshot says it (Writer(content_hashes=True))."""
         x = self.info(name, file=file)
-        number = [t.name for t in self.files[x.file_number].tensors].index(name)
+        names = [t.name for t in self.files[x.file_number].tensors]
+        if name not in names:
+            raise say(NotFoundError, f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
+        number = names.index(name)
         return self._object.content_hash(x.file_number, number)
 
     def snapshot_hash(self) -> bytes:
@@ -300,8 +416,12 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         x = self.info
-        if not _is_basic(index):  # lists, masks, None: what the framework makes of it, from all of the tensor
-            return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)[index]
+        if not _is_basic(index) or x.strides is not None:  # what the framework makes of it, from all of the tensor
+            whole = self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
+            if isinstance(whole, bytearray):
+                raise UnsupportedError(f"{x.name!r}: such parts of it are for numpy and torch")
+            return whole[index]
+        self._reader._check_known(x)
         start, count, steps, keep = parse_index(index, x.shape)
         bits = _arrays.BITS.get(x.dtype, 8)
         shape, begin, n = list(x.shape), start, count
@@ -391,7 +511,7 @@ def open(
     """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
 
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
-    read. threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
+    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
     "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
     http: headers.
     """

@@ -7,13 +7,16 @@ import os
 from . import _arrays
 from ._base import first_bytes, is_safetensors, parse_safetensors
 from ._errors import LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError
+from ._names import check_name
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
+
+    from ._reader import TensorInfo
 
 
 class safe_open:
@@ -98,13 +101,19 @@ def _device(device: Any) -> Any:
 
 
 def _open(source: Any, framework: str, device: Any, backend: str = "mmap", **options: Any) -> Reader | _Safetensors:
-    """What reads an LMC file or, if it is none, a safetensors file. options: of Reader."""
+    """What reads an LMC file or, if it is none, a safetensors file, which is no delta: it needs no base. options: of
+    Reader."""
     try:
-        return Reader(source, **options)
+        name = _arrays.framework_name(framework)
+    except ValueError:  # safetensors may know it
+        name = None
+    try:
+        return Reader(source, framework=name, **options)
     except (NotLMCError, TruncatedError):
-        if options.get("base") is not None or not is_safetensors(source):
+        found = source if is_safetensors(source) else _fetch_safetensors(source, options.get("storage_options"))
+        if found is None:
             raise
-    return _Safetensors(source, framework, device, backend)
+    return _Safetensors(found, framework, device, backend)
 
 
 def _import(module: str, source: Any) -> Any:
@@ -259,7 +268,7 @@ def read_metadata(reader: Reader) -> dict[str, str] | None:
 
 def write_file(
     tensors: Mapping[str, Any],
-    filename: Any,
+    filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None,
     *,
     base: Any = None,
@@ -286,6 +295,7 @@ def write_bytes(
     check_metadata(metadata)
     capacity = 1 << 16
     for name, array in tensors.items():
+        check_name(name)
         n = _arrays.describe(array).nbytes
         capacity += n + (n >> 12) + 2048 + 12 * len(name)
     capacity += sum(2 * (len(k) + len(v)) for k, v in (metadata or {}).items()) * 6
@@ -306,9 +316,74 @@ def read_file(
 ) -> dict[str, Any]:
     result, done = {}, 0
     with _open(source, framework, device, base=base, threads=threads, storage_options=storage_options) as reader:
-        for name in reader.keys():
-            result[name] = reader.get(name, framework=framework, device=device)
-            done += result[name].nbytes
-            if progress is not None:
-                progress(done)
+        if isinstance(reader, _Safetensors):
+            for name in reader.keys():
+                result[name] = reader.get(name)
+                done += result[name].nbytes
+                if progress is not None:
+                    progress(done)
+            return result
+        names = [name for name in reader.keys() if not reader._is_archive_part(name)]
+        for group in _group(map(reader.info, names)):
+            for x, array in zip(group, _get_together(reader, group, device)):
+                result[x.name] = array
+                done += x.size
+                if progress is not None:
+                    progress(done)
     return result
+
+
+SMALL, FAR, TOGETHER = 64 << 10, 4 << 10, 8 << 20
+
+
+def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    """Small tensors side by side, which are read at once: each by itself would decode the block of all of them."""
+    group: list[TensorInfo] = []
+    for x in infos:
+        if group:
+            first, last = group[0], group[-1]
+            gap = x.offset - last.offset - last.span
+            is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
+            if not (is_near and max(last.span, x.span) <= SMALL) or x.strides or last.strides:
+                yield group
+                group = []
+        group.append(x)
+    if group:
+        yield group
+
+
+def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[Any]:
+    first, last = group[0], group[-1]
+    if len(group) == 1:
+        yield reader.get(first.name, file=first.file, device=device)
+        return
+    file, begin = reader.files[first.file_number], first.offset
+    if file.size <= TOGETHER:  # all of it: then identities are compared, too
+        begin, data = 0, memoryview(reader.read(file.path))
+    else:
+        data = memoryview(reader._read_range(first, last.offset + last.span - begin))
+    for x in group:
+        start = x.offset - begin
+
+        def fill(buffer: Any, part: Any = data[start : start + x.size]) -> None:
+            if part.nbytes:
+                memoryview(buffer).cast("B")[:] = part
+
+        reader._check_known(x)
+        yield reader._make(x, x.shape, None, device, fill)
+
+
+def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:
+    """All of the safetensors file at a URL; None if it is none."""
+    from ._sources import open_source
+
+    if not isinstance(url, str) or "://" not in url:
+        return None
+    source = open_source(url, storage_options)
+    try:
+        if not is_safetensors(bytes(source.argument(0, min(10, source.size)))):
+            return None
+        source.expect(0, source.size)
+        return bytes(source.argument(0, source.size))
+    finally:
+        source.close()

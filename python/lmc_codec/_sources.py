@@ -6,6 +6,8 @@ import io
 import os
 from _thread import allocate_lock
 
+from ._errors import TruncatedError, say
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
@@ -83,7 +85,7 @@ class _File(_Ranges):
         while left:
             part = self.file.read(left)
             if not part:
-                raise EOFError(f"the file ends at {offset + size - left}, before {offset + size}")
+                raise say(TruncatedError, f"truncated: the file ends at {offset + size - left}, before {offset + size}")
             if not isinstance(part, bytes):
                 raise TypeError("the file is not open in binary mode")
             parts.append(part)
@@ -102,7 +104,9 @@ class _Fsspec(_Ranges):
         self.n_requests += 1
         data = self.filesystem.cat_file(self.path, start=offset, end=offset + size)
         if len(data) != size:
-            raise EOFError(f"{self.path}: {size} bytes at {offset} were asked for, and {len(data)} came")
+            raise say(
+                TruncatedError, f"{self.path}: truncated: {size} bytes at {offset} were asked for, and {len(data)} came"
+            )
         return bytes(data)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import stat
 from _thread import RLock
+from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._base import parse_safetensors, resolve_base
+from ._base import parse_safetensors, take_base
 from ._codec import level_number
+from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError, say
+from ._names import check_key, check_name, check_names, check_path
 from ._reader import Reader
 from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 PIECE = 8 << 20
@@ -38,6 +42,8 @@ def safetensors_header(
 
 
 def check_metadata(metadata: Mapping[str, str] | None) -> None:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"argument 'metadata': strings by name are wanted, not {type(metadata).__name__}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"argument 'metadata': {key!r}: {value!r} are not both strings")
@@ -67,9 +73,13 @@ class Writer:
     ):
         from ._policy import Policy
 
-        self._lock = RLock()  # a file's steps are several calls, and another thread's must not come between
+        self._step = _Step(self)
+        self._aborted = False
+        self._pid = os.getpid()
+        self._object: Any = None
         self._policy = Policy(quantize)
         self._names: set[str] = set()
+        self._keys: set[str] = set()
         self._paths: set[str] = set()
         self._written: dict[int, list[tuple[int, Any]]] = {}  # what may be read back, by file
         self._n_files = 0
@@ -80,8 +90,9 @@ class Writer:
         #: Bytes of the LMC file, once it is finished.
         self.size: int | None = None
         self.data: Any = None  # of a file in memory
-        base_object = resolve_base(base, threads)
-        sink = self._open(target)
+        base_object, self._base_files, self._base_arrays = take_base(base, threads)
+        self._check_target(target)
+        sink = self._open(target, _capacity > 0)
         may_quantize = bool(self._policy.rules)
         try:
             self._object = _lmc.Writer(
@@ -101,20 +112,35 @@ class Writer:
             self.abort()
             raise
 
-    def _open(self, target: Any) -> Any:
+    def _check_target(self, target: Any) -> None:
+        """What would be lost if `target` were written: the base, or what is no file."""
+        is_path = isinstance(target, (str, os.PathLike))
+        try:
+            found = os.stat(target if is_path else target.fileno())
+        except (OSError, AttributeError, ValueError, TypeError):
+            return  # it is not there yet, or not of the disk
+        path = os.fsdecode(target) if is_path else "the target"
+        if (found.st_dev, found.st_ino) in self._base_files:
+            raise ValueError(f"{path} is the base, or what the base needs: both would be lost; write to another path")
+        if is_path and stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(f"{path} is a directory: say what the file in it is called")
+        if is_path and not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is not a regular file, and would be replaced by one: open it, and hand over the file")
+
+    def _open(self, target: Any, has_room: bool) -> Any:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
             directory, name = os.path.split(path)
             # the name's beginning: all of it may be as long as names can be
             self._part = os.path.join(directory, f".{name[:32]}.{os.getpid()}-{id(self):x}.part")
             try:
-                self._file = open(self._part, "wb", buffering=0)
+                self._file = open(self._part, "wb", buffering=0, opener=_opener(path))
             except OSError as error:
                 error.filename = path
                 raise
             self._path = path
             return self._file.fileno()
-        if target is None:
+        if target is None and has_room:
             return None
         if not callable(getattr(target, "write", None)):
             raise TypeError(f"a path or an object with write(), not {type(target).__name__}")
@@ -144,7 +170,10 @@ class Writer:
 
         It becomes a safetensors file of its own in the snapshot. Who has all arrays at hand uses add_arrays().
         """
-        with self._lock:
+        with self._step:
+            check_name(name)
+            if name in self._names:
+                raise ValueError(f"there is a tensor {name!r} already; add_arrays() puts one of that name into another file")
             path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
             if f"{path}.safetensors" in self._paths:
                 path = f"{path}-{self._n_files}"
@@ -159,7 +188,7 @@ class Writer:
         dtype: Any = None,
     ) -> None:
         """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
-        with self._lock:
+        with self._step:
             check_metadata(metadata)
             described = {}
             for name, array in arrays.items():
@@ -245,7 +274,7 @@ class Writer:
             return []  # no safetensors file after all: plain bytes
 
     def _add_stream(self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, stat: Any = None) -> None:
-        with self._lock:
+        with self._step:
             attributes = {} if stat is None else {"mode": stat.st_mode & 0o7777, "mtime_ns": stat.st_mtime_ns}
             self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
             piece = bytearray(PIECE)
@@ -263,7 +292,7 @@ class Writer:
 
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
         """Adds a file of these bytes. dtype: what they are (raw arrays)."""
-        with self._lock:
+        with self._step:
             x = _arrays.describe(data)
             self._begin(path, x.nbytes, [], "AUTO" if dtype is None else _arrays.dtype_name(dtype))
             self._object.write(x.buffer)
@@ -272,19 +301,27 @@ class Writer:
     def copy_from(self, reader: Reader, path: str | None = None) -> None:
         """Adds a file of another snapshot (None: all of them), coded anew, with its tensors. Tensors that were quantised
         stay as they are if this writer may quantise; it takes a rule for that, such as quantize="*=lossless"."""
-        with self._lock:
-            for file in reader.files:
-                if path is None or file.path == path:
-                    self._object.copy_file(reader._object, file.number)
-                    self._n_files += 1
-                    self._paths.add(file.path)
+        with self._step:
+            files = [file for file in reader.files if path is None or file.path == path]
+            if path is not None and not files:
+                error = NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
+                error.status, error.status_name = 7, "LMC_ERR_NOT_FOUND"
+                raise error
+            for file in files:
+                if file.path in self._paths:
+                    raise ValueError(f"two files would be {file.path!r}")
+                self._object.copy_file(reader._object, file.number)
+                self._n_files += 1
+                self._paths.add(file.path)
 
     def _begin(self, path: str, size: int, tensors: list[Any], dtype: str = "AUTO", **attributes: Any) -> None:
+        check_path(path)
         if path in self._paths:
             raise ValueError(f"two files would be {path!r}")
         names = {row[0] for row in tensors}
         if len(names) != len(tensors):
             raise ValueError(f"{path}: two tensors of one name")
+        check_names(names)
         self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
         self._paths.add(path)
         self._names |= names
@@ -292,16 +329,22 @@ class Writer:
 
     def add_metadata(self, key: str, value: str | bytes) -> None:
         """Says something about the snapshot; keys that begin with "lmc." are the format's."""
-        with self._lock:
+        with self._step:
+            check_key(key, self._keys)
+            self._keys.add(key)
             self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
 
     # -- the end --
 
     def finish(self) -> bytes:
         """Writes the end, and puts the file in its place. Returns the identity of the snapshot."""
-        with self._lock:
+        with self._step:
             try:
-                result, self.identity = self._object.finish()
+                if self._n_files == 0:
+                    raise say(ArgumentError, f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
+                self._check_base()
+                identity: bytes
+                result, identity = self._object.finish()
                 if isinstance(result, bytearray):
                     self.data, self.size = result, len(result)
                 else:
@@ -309,19 +352,46 @@ class Writer:
                 if self._file is not None:
                     self._file.flush()
                     os.fsync(self._file.fileno())
+                    self._check_target(self._path)  # which may have become the base's since
+                    if self._aborted:
+                        raise CancelledError(f"{self._path}: the writer was aborted")
                     self._file.close()
                     os.replace(self._part, self._path or "")
                     self._file = None
+                self.identity = identity
             except BaseException:
                 self.abort()
                 raise
             self._written.clear()
-            assert self.identity is not None
-            return self.identity
+            return identity
+
+    def _check_base(self) -> None:
+        """Arrays that have changed since would make a delta that nothing restores."""
+        if self._base_arrays is not None and self.identity is None and not self._base_arrays.is_unchanged():
+            raise WrongBaseError(
+                f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing would"
+                " restore this: give copies of them"
+            )
 
     def abort(self) -> None:
-        """Gives up: nothing appears at the path."""
-        if self._file is not None:
+        """Gives up: nothing appears at the path. From any thread, and from a callback: a call in progress then ends with
+        CancelledError, and every later one, too. After finish() it does nothing."""
+        if self._pid != os.getpid():  # a fork: the file is the parent's
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            return
+        if self.identity is not None:
+            return
+        self._aborted = True
+        if self._object is not None:
+            self._object.abort()
+        with self._step.lock:  # when what another thread does has ended
+            if self._step.depth == 0:  # else this is a callback, and the step that called it has yet to end
+                self._drop()
+
+    def _drop(self) -> None:
+        if self._file is not None and self.identity is None:
             self._file.close()
             self._file = None
             if os.path.exists(self._part):
@@ -333,11 +403,60 @@ class Writer:
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if kind is not None:
             self.abort()
-        elif self.identity is None:
+        elif self.identity is None and not self._aborted:
             self.finish()
 
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
             self.abort()
+
+
+class _Step:
+    """What a method does. A file's steps are several calls, and another thread's must not come between. What abort() was
+    asked for while it ran is done at its end: no sooner, for until then the library may write."""
+
+    def __init__(self, writer: Writer):
+        from weakref import ref  # a cycle would keep the writer, and its unfinished file, until the next collection
+
+        self.lock, self.depth, self.writer = RLock(), 0, ref(writer)
+
+    def __enter__(self) -> None:
+        writer = self.writer()
+        assert writer is not None
+        if writer._pid != os.getpid():
+            raise RuntimeError(f"the writer belongs to process {writer._pid}, which this one was forked from")
+        self.lock.acquire()
+        self.depth += 1
+        if writer._aborted:
+            self.__exit__()
+            raise CancelledError(f"{writer._path or 'the target'}: the writer was aborted")
+        if writer.identity is not None:
+            self.__exit__()
+            raise say(ArgumentError, f"{writer._path or 'the snapshot'} is finished: nothing can be added")
+
+    def __exit__(self, *unused: object) -> None:
+        writer = self.writer()
+        try:
+            if self.depth == 1 and writer is not None and writer._aborted:
+                writer._drop()
+        finally:
+            self.depth -= 1
+            self.lock.release()
+
+
+def _opener(path: str) -> Callable[[str, int], int]:
+    """Opens what will replace `path`: with the mode of that, and at no time with a wider one."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return lambda part, flags: os.open(part, flags, 0o666)
+
+    def opener(part: str, flags: int) -> int:
+        fd = os.open(part, flags, 0o600)
+        if hasattr(os, "fchmod"):
+            os.fchmod(fd, mode)
+        return fd
+
+    return opener
 
 

@@ -85,6 +85,8 @@ def _find_dtype(head: bytes | bytearray) -> str:
 def _share_threads(threads: int | None, n: int = 1) -> int:
     """None: what torchrun's other processes on this machine, and `n` callers in this one, leave to each."""
     if threads is not None:
+        if threads < 1:
+            raise ValueError(f"threads is {threads}, not 1 to 1024")
         return threads
     return max(1, count_threads(None) // (n * max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 
@@ -386,10 +388,22 @@ class SaveTransforms(_StorageWriterTransforms):
         encoder = _Encoder(output, extension._level, threads, dtype, name, base, note, self.errors)
         return cast(IO[bytes], encoder), [extension.get_descriptor()]
 
+    def check_base(self, *, is_deep: bool = False) -> None:
+        """Writing must not overwrite the base, nor (is_deep) what that is a delta of, to its end. ValueError if it would;
+        before any file is opened, for that would lose both."""
+        reader, seen = self._base, set()
+        while reader is not None and _place(reader.path) not in seen:
+            seen.add(_place(reader.path))
+            if _place(reader.path) == _place(self.path):
+                if reader is self._base:
+                    raise ValueError(f"{self.path}: a checkpoint cannot be a delta of itself")
+                base = cast(Reader, self._base).path
+                raise ValueError(f"{self.path}: the base {base} needs what is there, and both would be lost")
+            reader = reader.find_base() if is_deep else None
+
     def _find_base(self, name: str, data: Any) -> tuple[torch.Tensor | None, bytes]:
         reader = cast(Reader, self._base)
-        if _place(reader.path) == _place(self.path):
-            raise ValueError(f"{self.path}: a checkpoint cannot be a delta of itself")
+        self.check_base()
         offsets, sizes = list(data.chunk.offsets), list(data.chunk.sizes)
         found = reader.read_chunk(name, offsets, sizes)
         if found is None or found.dtype != data.properties.dtype:
@@ -436,6 +450,11 @@ class Writer(FileSystemWriter):
             self.fs, self.path = _open_file_system(checkpoint_id, self._storage_options)
             self.transforms.path = self.path
         self.transforms.errors.clear()
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        is_there = is_coordinator and self.fs.exists(self.fs.concat_path(self.path, ".metadata"))
+        self.transforms.check_base(is_deep=is_there)  # where no checkpoint is, none can be lost
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         self.transforms.errors.clear()
@@ -487,7 +506,7 @@ class LoadTransforms(_StorageReaderTransforms):
                 stream = extension.transform_from(stream)
         return stream
 
-    def _find_base(self, note: dict[str, Any]) -> torch.Tensor:
+    def _open_base(self, note: dict[str, Any]) -> Reader:
         path = note["base"]
         if not _is_url(path) and not _is_url(self.path):
             path = os.path.normpath(os.path.join(self.path, path))
@@ -495,6 +514,10 @@ class LoadTransforms(_StorageReaderTransforms):
         if reader is None:
             reader = Reader(path, threads=self._threads, storage_options=self._storage_options)
             self._readers[path] = reader
+        return reader
+
+    def _find_base(self, note: dict[str, Any]) -> torch.Tensor:
+        reader = self._open_base(note)
         try:
             found = reader.read_chunk(note["name"], note["offsets"], note["sizes"])
         except FileNotFoundError as error:
@@ -537,6 +560,24 @@ class Reader(FileSystemReader):
         if checkpoint_id:
             self.fs, self.path = _open_file_system(checkpoint_id, self._storage_options)
             self.transforms.path = self.path
+
+    def find_base(self) -> Reader | None:
+        """Of a delta, what it is a delta of: the first item that has a base tells it. None: it needs none."""
+        try:
+            metadata = self.read_metadata()
+        except FileNotFoundError as error:
+            raise MissingBaseError(f"{self.path}, which the base needs, cannot be read: {error}") from error
+        for index, where in metadata.storage_data.items():
+            is_tensor = isinstance(metadata.state_dict_metadata.get(index.fqn), TensorStorageMetadata)
+            if not is_tensor or list(where.transform_descriptors or ()) != [Extension().get_descriptor()]:
+                continue
+            with self.fs.create_stream(self.fs.concat_path(self.path, where.relative_path), "rb") as file:
+                part = self._slice_file(file, where)
+                source: Any = _Section(part, f"{self.path}: {index.fqn}") if part.seekable() else part.read(-1)
+                notes = _FileReader(source, threads=1).metadata
+            if NOTE in notes:
+                return self.transforms._open_base(json.loads(notes[NOTE]))
+        return None
 
     def read_chunk(self, name: str, offsets: Sequence[int], sizes: Sequence[int]) -> torch.Tensor | None:
         """A part of a tensor, from however many shards it was saved in; None if the checkpoint does not have it all."""

@@ -7,6 +7,7 @@ from ._safetensors import read_file, safe_open, write_bytes, write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
+    import os
     from collections.abc import Callable, Mapping
     from typing import Any
 
@@ -23,7 +24,7 @@ def _little(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 def save_file(
     tensor_dict: Mapping[str, Any],
-    filename: Any,
+    filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
     *,
     base: Any = None,

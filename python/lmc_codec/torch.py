@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -75,7 +76,7 @@ def _on_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def save_file(
     tensors: Mapping[str, torch.Tensor],
-    filename: Any,
+    filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
     *,
     base: Any = None,
@@ -161,7 +162,7 @@ def _find_duplicates(
 
 def save_model(
     model: torch.nn.Module,
-    filename: Any,
+    filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
     **options: Any,

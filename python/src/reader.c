@@ -304,6 +304,49 @@ static PyObject *reader_file_path(PyObject *self, PyObject *args)
         r, PyUnicode_DecodeUTF8(file->path, (Py_ssize_t)strlen(file->path), "surrogateescape"));
 }
 
+/* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
+ * unless its directory is listed as one. Of files without tensors only names can tell. */
+static int may_be_archive(const lmc_file *f)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const size_t length = strlen(f->path);
+    size_t i;
+    if (f->size < 64) return 0;
+    if (length >= 7 && strcmp(f->path + length - 7, ".distcp") == 0) return 0;
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        if (t->size && t->offset + t->size == f->size && strcmp(t->name, "@directory") != 0)
+            return 0;
+    }
+    for (i = 0; i < 4 && f->n_tensors == 0 && length; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length >= n && strcmp(f->path + length - n, endings[i]) == 0) return 1;
+    }
+    return f->n_tensors || length == 0;
+}
+
+/* -> numbers of the files that may be archives of torch.save() */
+static PyObject *reader_archives(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *const reader = begin_use(r);
+    PyObject *const list = reader ? PyList_New(0) : NULL;
+    const lmc_file *file;
+    size_t i;
+    (void)unused;
+    if (!reader) return NULL;
+    for (i = 0; list && (file = lmc_reader_get_file(reader, i)) != NULL; i++) {
+        PyObject *const number = may_be_archive(file) ? PyLong_FromSize_t(i) : NULL;
+        const int failed = number ? PyList_Append(list, number) : PyErr_Occurred() != NULL;
+        Py_XDECREF(number);
+        if (failed) {
+            Py_DECREF(list);
+            return end_use(r, NULL);
+        }
+    }
+    return end_use(r, list);
+}
+
 /* (name, path or None) -> (file number, tensor) */
 static PyObject *reader_find(PyObject *self, PyObject *args)
 {
@@ -445,6 +488,32 @@ static void walk_on(box_walk *w, const box *b)
 #define MAX_GAP ((uint64_t)1 << 17)
 #define MAX_GROUP ((uint64_t)32 << 20)
 
+/* The tensor that is just these bytes, or NULL. They are in the order of their offsets; where they
+ * are not, it is not found, and not compared. */
+static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t offset,
+                                    uint64_t size)
+{
+    const lmc_file *const f = lmc_reader_get_file(reader, number);
+    size_t low = 0, high = f ? f->n_tensors : 0;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (f->tensors[middle].offset < offset) low = middle + 1;
+        else high = middle;
+    }
+    for (; f && low < f->n_tensors && f->tensors[low].offset == offset; low++)
+        if (f->tensors[low].size) return f->tensors[low].size == size ? &f->tensors[low] : NULL;
+    return NULL;
+}
+
+/* All of a tensor by its name: then the library compares its identity. */
+static enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
+                                 size_t size)
+{
+    const lmc_tensor *const t = find_whole(reader, number, offset, size);
+    return t ? lmc_reader_read_tensor(reader, number, t, 0, dst, size)
+             : lmc_reader_read_file(reader, number, offset, dst, size);
+}
+
 /* Spans to dst, one behind the other. Those that lie near each other are read at once. */
 static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b, uint8_t *dst)
 {
@@ -461,7 +530,7 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
             end = next + w.span;
         }
         if (end == start + w.span) {
-            status = lmc_reader_read_file(reader, number, start, dst, (size_t)w.span);
+            status = read_span(reader, number, start, dst, (size_t)w.span);
             dst += w.span;
             walk_on(&w, b);
             continue;
@@ -612,6 +681,7 @@ static PyObject *reader_snapshot_hash(PyObject *self, PyObject *unused)
 static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
                                        {"info", reader_info, METH_NOARGS, NULL},
                                        {"file", reader_file, METH_VARARGS, NULL},
+                                       {"archives", reader_archives, METH_NOARGS, NULL},
                                        {"find", reader_find, METH_VARARGS, NULL},
                                        {"metadata", reader_metadata, METH_NOARGS, NULL},
                                        {"encoded_size", reader_encoded_size, METH_VARARGS, NULL},

@@ -38,6 +38,7 @@ typedef struct writer_object {
     thread_pool pool;
     object_lock lock;
     call *call;
+    volatile int is_aborted; /* set without the lock: nothing reaches the sink from then on */
 } writer_object;
 
 /* -- the sink -- */
@@ -46,6 +47,7 @@ static enum lmc_status write_fd(writer_object *w, const uint8_t *p, size_t size)
 {
     while (size != 0) {
         const size_t part = size < ((size_t)1 << 30) ? size : (size_t)1 << 30;
+        if (w->is_aborted) return LMC_ERR_CANCELLED;
 #ifdef _WIN32
         const int n = _write(w->sink.fd, p, (unsigned)part);
 #else
@@ -86,6 +88,7 @@ static enum lmc_status sink_write(void *user, const void *data, size_t size)
 {
     writer_object *const w = (writer_object *)user;
     sink *const s = &w->sink;
+    if (w->is_aborted) return LMC_ERR_CANCELLED;
     if (size == 0) return LMC_OK;
     if (s->fd >= 0) return write_fd(w, (const uint8_t *)data, size);
     if (s->write) return keep(s, data, size);
@@ -118,13 +121,14 @@ static enum lmc_status hand_over(writer_object *w)
 static enum lmc_status report(void *user, uint64_t done)
 {
     writer_object *const w = (writer_object *)user;
-    enum lmc_status status = LMC_OK;
-    if (w->sink.write) {
+    enum lmc_status status = w->is_aborted ? LMC_ERR_CANCELLED : LMC_OK;
+    if (status == LMC_OK && w->sink.write) {
         const PyGILState_STATE gil = PyGILState_Ensure();
         status = hand_over(w);
         PyGILState_Release(gil);
     }
-    return status == LMC_OK ? call_report(w->call, done) : status;
+    if (status == LMC_OK) status = call_report(w->call, done);
+    return status == LMC_OK && w->is_aborted ? LMC_ERR_CANCELLED : status;
 }
 
 static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
@@ -173,6 +177,11 @@ static int begin_step(writer_object *w, call *c)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     if (lock_acquire(&w->lock) < 0) return -1;
+    if (w->is_aborted) {
+        lock_release(&w->lock);
+        (void)raise_status(state, LMC_ERR_CANCELLED, w->where, NULL);
+        return -1;
+    }
     if (lock_chain(state, w->base, c) < 0) {
         lock_release(&w->lock);
         return -1;
@@ -186,6 +195,7 @@ static PyObject *end_step(writer_object *w, call *c, enum lmc_status status, PyO
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     PyObject *result;
+    if (w->is_aborted && status == LMC_OK) status = LMC_ERR_CANCELLED;
     if (status == LMC_OK && w->sink.write) {
         const PyGILState_STATE gil = PyGILState_Ensure();
         status = hand_over(w);
@@ -552,6 +562,14 @@ static PyObject *writer_finish(PyObject *self, PyObject *unused)
                          PyBytes_FromStringAndSize((const char *)info.identity, LMC_IDENTITY_SIZE));
 }
 
+/* From any thread, and from a callback: what is under way ends with LMC_ERR_CANCELLED. */
+static PyObject *writer_abort(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    ((writer_object *)self)->is_aborted = 1;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef writer_methods[] = {{"begin_file",
                                         (PyCFunction)(void (*)(void))writer_begin_file,
                                         METH_VARARGS | METH_KEYWORDS, NULL},
@@ -560,6 +578,7 @@ static PyMethodDef writer_methods[] = {{"begin_file",
                                        {"add_metadata", writer_add_metadata, METH_VARARGS, NULL},
                                        {"copy_file", writer_copy_file, METH_VARARGS, NULL},
                                        {"finish", writer_finish, METH_NOARGS, NULL},
+                                       {"abort", writer_abort, METH_NOARGS, NULL},
                                        {NULL, NULL, 0, NULL}};
 static PyType_Slot writer_slots[] = {
     {Py_tp_new, (void *)writer_new},           {Py_tp_dealloc, (void *)writer_dealloc},

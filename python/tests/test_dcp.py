@@ -245,6 +245,9 @@ def test_damage(tmp_path, state):
     file.write_bytes(data)
     with pytest.raises(BaseException, match="a: bf16.*(checksum|corrupt)"):
         check(lmc.Reader(tmp_path / "a"), state)
+    file.write_bytes(data[: where.offset + where.length // 2])  # torch wraps it with where it was raised
+    with pytest.raises(BaseException, match="truncated"):
+        check(lmc.Reader(tmp_path / "a"), state)
 
 
 def test_refuses(tmp_path):
@@ -340,3 +343,22 @@ def test_ranks(tmp_path):
         data = item(tmp_path / name, "model.0.weight")
         with lmc_codec.open(data) as r:
             assert r.base_identity is not None and f"../{base}".encode() in r.metadata["dcp"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_base_is_not_overwritten(tmp_path, state, n):
+    """By a delta of itself, nor of what is, however far down, a delta of it: before any file is opened."""
+    save(state, tmp_path / "0")
+    for i in range(1, n):
+        save(step(state), tmp_path / str(i), base=tmp_path / str(i - 1))
+    before = {x: x.read_bytes() for x in tmp_path.rglob("*") if x.is_file()}
+    (tmp_path / "link").symlink_to("0")
+    for target in ("0", "link"):
+        with pytest.raises(BaseException, match="a delta of itself" if n == 1 else "both would be lost"):
+            save(step(state), tmp_path / target, base=tmp_path / str(n - 1))
+    assert {x: x.read_bytes() for x in tmp_path.rglob("*") if x.is_file() and "link" not in x.parts} == before
+    check(lmc.Reader(tmp_path / "0"), state)
+    save(state, tmp_path / "0")  # without a base: what there is, may be replaced
+    save(step(state), tmp_path / "new", base=tmp_path / "0")
+    save(state, tmp_path / "new", base=tmp_path / "0")
+    check(lmc.Reader(tmp_path / "new"), state)

@@ -1,0 +1,189 @@
+"""Files of torch.save(): tensors are what torch.load gives, whatever their bytes' order and whoever shares them."""
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections import OrderedDict
+
+import lmc_codec
+import numpy as np
+import pytest
+import torch
+from lmc_codec.torch import load_file, safe_open
+
+
+def run_command(*arguments, cwd):
+    said = subprocess.run([sys.executable, "-m", "lmc_codec", *arguments], cwd=cwd, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+def flatten(x, path=""):
+    if isinstance(x, torch.Tensor):
+        return {path: x}
+    items = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, (list, tuple)) else ()
+    found = {}
+    for key, value in items:
+        found.update(flatten(value, f"{path}.{key}" if path else str(key)))
+    return found
+
+
+def check(path, expected):
+    """All names, and of each tensor all elements, by every way of reading."""
+    found = load_file(path)
+    for name, t in expected.items():
+        assert found[name].dtype == t.dtype and torch.equal(found[name], t), name
+    with lmc_codec.open(path) as r, safe_open(path, "pt") as f:
+        assert set(expected) <= set(r.keys()) and set(expected) <= set(f.keys())
+        for name, t in expected.items():
+            info = r.info(name)
+            assert info.shape == tuple(t.shape) and info.size == t.numel() * t.element_size()
+            assert torch.equal(f.get_tensor(name), t) and name in r
+            assert r.get(name, framework="bytes") == t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            out = torch.empty(t.shape, dtype=t.dtype)
+            assert torch.equal(r.get(name, out=out), t)
+            if t.ndim:
+                assert torch.equal(f.get_slice(name)[1:3], t[1:3]) and torch.equal(f.get_slice(name)[::2], t[::2])
+            assert r.encoded_size(name) > 0 or t.numel() == 0
+
+
+def make_object():
+    g = torch.Generator().manual_seed(1)
+    square = torch.randn(40, 40, generator=g)
+    tied = torch.randn(50, 60, generator=g)
+    conv = torch.randn(8, 6, 3, 3, generator=g).to(memory_format=torch.channels_last)
+    whole = torch.randn(30, 70, generator=g)
+    return {
+        "t": square.t(),
+        "w": square + 1,
+        "embed": tied,
+        "lm_head": tied,
+        "part": tied[3:5],
+        "columns": whole[:, 3:9],
+        "conv": conv,
+        "expanded": torch.randn(7, 1, generator=g).expand(7, 5),
+        "half": torch.randn(64, 64, generator=g).to(torch.bfloat16).t(),
+        "nested": OrderedDict(state={0: {"m": torch.randn(20, 30, generator=g).t(), "step": torch.tensor(3.0)}}),
+        "list": [torch.arange(6).view(2, 3).t(), "text", None],
+        "p": torch.nn.Parameter(torch.randn(5, 9, generator=g)).data.t(),
+    }
+
+
+@pytest.mark.parametrize("way", ["command", "writer", "delta"])
+def test_views(tmp_path, way):
+    made = make_object()
+    torch.save(made, tmp_path / "v.pt")
+    if way == "writer":
+        with lmc_codec.Writer(tmp_path / "v.pt.lmc") as w:
+            w.add_file(tmp_path / "v.pt")
+    else:
+        run_command("v.pt", cwd=tmp_path)
+    check(tmp_path / "v.pt.lmc", flatten(made))
+    if way == "delta":
+        made["t"].add_(1)
+        torch.save(made, tmp_path / "next.pt")
+        run_command("--base", "v.pt", "next.pt", cwd=tmp_path)
+        found = load_file(tmp_path / "next.pt.lmc", base=tmp_path / "v.pt.lmc")
+        assert all(torch.equal(found[name], t) for name, t in flatten(made).items())
+        with lmc_codec.open(tmp_path / "next.pt.lmc") as r, pytest.raises(lmc_codec.MissingBaseError):
+            r.get("t")  # whether it is transposed stands in the base
+
+
+def test_names(tmp_path):
+    """The command lists the same names and shapes."""
+    torch.save(make_object(), tmp_path / "v.pt")
+    run_command("v.pt", cwd=tmp_path)
+    listed = json.loads(run_command("-l", "--json", "v.pt.lmc", cwd=tmp_path))
+    views = [x for f in listed["files"] for x in f.get("views", ())] if "files" in listed else listed["views"]
+    with lmc_codec.open(tmp_path / "v.pt.lmc") as r:
+        for x in views:
+            assert r.info(x["name"]).shape == tuple(x["shape"])
+
+
+def test_load_file_is_torch_load(tmp_path):
+    """No storages, no parts of the archive, whose pickle and directory are long here."""
+    many = {f"layer.{i}": torch.randn(30, 40).t() if i % 7 else torch.randn(90, 40)[:, :8] for i in range(200)}
+    torch.save(many, tmp_path / "many.pt")
+    run_command("many.pt", cwd=tmp_path)
+    found = load_file(tmp_path / "many.pt.lmc")
+    assert found.keys() == many.keys() and all(torch.equal(found[k], t) for k, t in many.items())
+    with lmc_codec.open(tmp_path / "many.pt.lmc") as r:
+        assert any(name.startswith("@") for name in r) and "layer.0@storage" in r
+
+
+def test_one_tensor_and_flags(tmp_path):
+    c = torch.randn(4, 5, dtype=torch.complex64)
+    torch.save({"plain": c, "flag": c.conj()}, tmp_path / "c.pt")
+    torch.save(torch.arange(12.0).view(3, 4).t(), tmp_path / "one.pt")
+    run_command("c.pt", cwd=tmp_path)
+    run_command("one.pt", cwd=tmp_path)
+    with lmc_codec.open(tmp_path / "c.pt.lmc", framework="torch") as r:
+        assert torch.equal(r.get("plain"), c)
+        with pytest.raises(lmc_codec.UnsupportedError, match="conjugated"):
+            r.get("flag")
+    assert torch.equal(load_file(tmp_path / "one.pt.lmc")[""], torch.arange(12.0).view(3, 4).t())
+
+
+def test_without_numpy_and_by_rows():
+    from lmc_codec._torch_views import _gather
+
+    a = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
+    out = bytearray(a.nbytes)
+    _gather(memoryview(a.tobytes()), memoryview(out), 4, (5, 3, 4), (1, 20, 5))
+    assert out == a.transpose(2, 0, 1).tobytes()
+
+
+def patch(data, change):
+    """The archive with another pickle."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(target, "w") as new:
+        for x in old.infolist():
+            content = old.read(x)
+            new.writestr(zipfile.ZipInfo(x.filename), change(content) if x.filename.endswith("data.pkl") else content)
+    return target.getvalue()
+
+
+HOSTILE = {
+    "cut": lambda p: p[: len(p) // 2],
+    "code": lambda p: b"cos\nsystem\n(S'touch hurt'\ntR.",
+    "memo": lambda p: b"\x80\x02Nr\xff\xff\xff\xff.",
+    "nested": lambda p: b"\x80\x02" + b"]" * 10000 + b"a" * 9999 + b".",
+    "loop": lambda p: b"\x80\x02ctorch._utils\n_rebuild_parameter\n]q\x00R\x94h\x00h\x00a0.",
+    "self": lambda p: b"\x80\x02]q\x00ctorch._utils\n_rebuild_parameter\nh\x00Rq\x01h\x00h\x01a0\x85h\x01\x86.",
+    "huge": lambda p: p.replace(b"K(K(\x86", b"J\xff\xff\xff\x7fK(\x86"),
+    "number": lambda p: pickle.dumps(7, 2),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_pickles(tmp_path, monkeypatch, kind):
+    """They are data: nothing runs, and nothing takes long. What the file itself holds can be read."""
+    monkeypatch.chdir(tmp_path)
+    target = io.BytesIO()
+    torch.save({"t": torch.zeros(40, 40).t()}, target)
+    data = patch(target.getvalue(), HOSTILE[kind])
+    with lmc_codec.Writer(tmp_path / "x.lmc") as w:
+        w.add_bytes("x.pt", data)
+        w.add("other", np.ones(3))
+    with lmc_codec.open(tmp_path / "x.lmc") as r:
+        assert r.keys() == ["other"] and r.read("x.pt") == data
+        assert r.get("other").tolist() == [1, 1, 1]
+    assert not (tmp_path / "hurt").exists()
+
+
+def test_what_is_not_understood_is_refused(tmp_path, monkeypatch):
+    """The index lists its tensors, but not whether they are transposed."""
+    torch.save({"t": torch.arange(1600.0).view(40, 40).t()}, tmp_path / "v.pt")
+    run_command("v.pt", cwd=tmp_path)
+    import lmc_codec._torch_views as views
+
+    monkeypatch.setattr(views, "MAX_PICKLE", 10)
+    with lmc_codec.open(tmp_path / "v.pt.lmc") as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
+        r.get("t")
+    monkeypatch.undo()
+    with lmc_codec.open(tmp_path / "v.pt.lmc") as r:
+        x = r.info("t")
+        assert x.strides == (1, 40) and x.span == 6400

@@ -1,0 +1,239 @@
+"""Nothing is lost: not the base, not what a writer that gave up would write over, not the mode of a file."""
+
+import gc
+import io
+import os
+import stat
+import threading
+
+import lmc_codec as lmc
+import numpy as np
+import pytest
+from conftest import same
+
+
+def changed(weights):
+    new = weights.copy()
+    new.view(np.uint16)[::9] ^= 1
+    return new
+
+
+@pytest.fixture
+def chain(tmp_path, weights):
+    """a.lmc, b.lmc made against it."""
+    lmc.numpy.save_file({"w": weights}, tmp_path / "a.lmc")
+    lmc.numpy.save_file({"w": changed(weights)}, tmp_path / "b.lmc", base=tmp_path / "a.lmc")
+    return tmp_path
+
+
+@pytest.mark.parametrize("how", ["path", "Reader", "symlink", "hard link", "chain", "safetensors", "file object"])
+def test_a_base_is_not_replaced_by_its_delta(chain, weights, how):
+    import safetensors.numpy
+
+    a, b = chain / "a.lmc", chain / "b.lmc"
+    target, base = a, a
+    if how == "Reader":
+        base = lmc.open(a)
+    elif how == "symlink":
+        base = chain / "link"
+        base.symlink_to(a)
+    elif how == "hard link":
+        target = chain / "link"
+        target.hardlink_to(a)
+    elif how == "chain":
+        base = lmc.open(b, base=a)
+    elif how == "safetensors":
+        target = base = chain / "m.safetensors"
+        safetensors.numpy.save_file({"w": weights.view(np.uint16)}, base)
+    elif how == "file object":
+        target = open(a, "r+b")
+    before = {x.name: x.read_bytes() for x in chain.iterdir()}
+    with pytest.raises(ValueError, match="is the base|base needs"):
+        with lmc.Writer(target, base=base) as w:
+            w.add_arrays({"w": changed(weights)})
+    if how == "file object":
+        target.close()
+    assert {x.name: x.read_bytes() for x in chain.iterdir()} == before
+
+
+def test_a_target_that_becomes_the_base(chain, weights):
+    with pytest.raises(ValueError, match="is the base"):
+        with lmc.Writer(chain / "c.lmc", base=chain / "a.lmc") as w:
+            w.add_arrays({"w": changed(weights)})
+            os.rename(chain / "a.lmc", chain / "c.lmc")
+    assert same(lmc.open(chain / "c.lmc")["w"], weights) and sorted(os.listdir(chain)) == ["b.lmc", "c.lmc"]
+
+
+def test_abort_is_the_end(tmp_path, weights):
+    with lmc.Writer(tmp_path / "x.lmc") as w:
+        w.add("w", weights)
+        w.abort()
+        victim = open(tmp_path / "victim", "wb")  # gets the number that the writer's file had
+        victim.write(b"precious")
+        victim.flush()
+        for call in (lambda: w.add("v", weights), w.finish, lambda: w.add_metadata("k", "v"), lambda: w.add_bytes("b", b"b")):
+            with pytest.raises(lmc.CancelledError, match="aborted"):
+                call()
+        w.abort()
+    victim.close()
+    assert (tmp_path / "victim").read_bytes() == b"precious" and os.listdir(tmp_path) == ["victim"]
+    out = io.BytesIO()
+    w = lmc.Writer(out)
+    w.abort()
+    n = len(out.getvalue())
+    with pytest.raises(lmc.CancelledError):
+        w.finish()
+    assert len(out.getvalue()) == n and w.identity is None
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("how", ["callback", "thread"])
+def test_abort_of_a_call_in_progress(tmp_path, how, threads):
+    victims = []
+
+    def give_up():
+        w.abort()
+        victims.append(open(tmp_path / "victim", "wb"))
+        victims[0].write(b"precious")
+        victims[0].flush()
+
+    begun = threading.Event()
+
+    def progress(done):
+        begun.set()
+        if how == "callback" and not victims:
+            give_up()
+
+    w = lmc.Writer(tmp_path / "x.lmc", progress=progress, threads=threads)
+    other = threading.Thread(target=lambda: (begun.wait(), give_up()))
+    if how == "thread":
+        other.start()
+    with pytest.raises(lmc.CancelledError):
+        for i in range(1000):
+            w.add(f"w{i}", np.random.default_rng(1).standard_normal(1_000_000))
+    if how == "thread":
+        other.join()
+    victims[0].close()
+    assert (tmp_path / "victim").read_bytes() == b"precious" and os.listdir(tmp_path) == ["victim"]
+
+
+def test_abort_by_a_target(weights):
+    class Target(io.BytesIO):
+        def write(self, data):
+            n = super().write(data)
+            if w is not None:
+                w.abort()
+            return n
+
+    w = None
+    target = Target()
+    w = lmc.Writer(target)
+    with pytest.raises(lmc.CancelledError):
+        w.add("w", weights)
+    n = len(target.getvalue())
+    with pytest.raises(lmc.CancelledError):
+        w.finish()
+    assert len(target.getvalue()) == n
+
+
+def test_abort_after_finish(tmp_path, weights):
+    w = lmc.Writer(tmp_path / "x.lmc")
+    w.add("w", weights)
+    w.finish()
+    w.abort()
+    assert same(lmc.open(tmp_path / "x.lmc")["w"], weights)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["del", "abort", "finish", "exit"])
+def test_a_fork_leaves_the_file_alone(tmp_path, weights, how):
+    w = lmc.Writer(tmp_path / "x.lmc", threads=1)
+    w.add("w", weights)
+    child = os.fork()
+    if child == 0:
+        try:
+            if how == "del":
+                del w
+                gc.collect()
+            elif how == "abort":
+                w.abort()
+            elif how == "exit":
+                w.__exit__(SystemExit, SystemExit(), None)
+            else:
+                w.finish()
+        except RuntimeError as error:
+            os._exit(7 if "belongs to process" in str(error) else 1)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (7 if how == "finish" else 0)
+    w.finish()
+    assert same(lmc.open(tmp_path / "x.lmc")["w"], weights)
+
+
+@pytest.mark.parametrize("how", ["Base", "mapping"])
+def test_a_base_that_changes(tmp_path, weights, how):
+    live = weights.copy()
+    base = lmc.Base({"w": live}) if how == "Base" else {"w": live}
+    w = lmc.Writer(tmp_path / "x.lmc", base=base)
+    live.view(np.uint16)[::7] ^= 1
+    w.add_arrays({"w": live}, "")
+    with pytest.raises(lmc.WrongBaseError, match="have changed"):
+        w.finish()
+    assert os.listdir(tmp_path) == []
+
+
+def test_copy_from_a_file_that_is_not_there(chain, weights):
+    with lmc.open(chain / "a.lmc") as r, lmc.Writer(chain / "c.lmc") as w:
+        with pytest.raises(lmc.NotFoundError, match="no file 'nosuch'"):
+            w.copy_from(r, "nosuch")
+        w.copy_from(r)
+    assert same(lmc.open(chain / "c.lmc")["w"], weights)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes")
+def test_a_file_keeps_its_mode(tmp_path, weights):
+    path = tmp_path / "x.lmc"
+    before = os.umask(0o022)
+    try:
+        lmc.numpy.save_file({"w": weights}, path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        for mode in (0o600, 0o664, 0o444):
+            path.chmod(mode)
+            w = lmc.Writer(path)
+            assert all(stat.S_IMODE(x.stat().st_mode) == mode for x in tmp_path.iterdir())  # of the unfinished one, too
+            w.add("w", weights)
+            w.finish()
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_targets_that_are_no_files(tmp_path):
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        lmc.Writer(tmp_path / "directory")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="not a regular file"):
+            lmc.Writer(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["directory", "link", "pipe"]
+
+
+def test_out_of_another_shape(tmp_path, weights):
+    lmc.numpy.save_file({"w": weights}, tmp_path / "x.lmc")
+    data = lmc.compress(weights)
+    with lmc.open(tmp_path / "x.lmc") as r:
+        for out in (np.zeros(weights.shape[::-1], weights.dtype), np.zeros((1, *weights.shape), weights.dtype)):
+            for call in (lambda: r.get("w", out=out), lambda: lmc.decompress(data, out=out)):
+                with pytest.raises(ValueError, match=r"out is of shape \[.*and the result of \[700, 300\]"):
+                    call()
+            assert not out.view(np.uint16).any()
+        for out in (np.zeros(weights.shape, weights.dtype), np.zeros(weights.size, weights.dtype), bytearray(weights.nbytes)):
+            for call in (lambda: r.get("w", out=out), lambda: lmc.decompress(data, out=out)):
+                memory = np.frombuffer(out, np.uint16) if isinstance(out, bytearray) else out.view(np.uint16)
+                memory[...] = 0
+                assert call() is out and memory.tobytes() == weights.tobytes()
