@@ -327,7 +327,8 @@ class Writer:
         with self._step:
             try:
                 self._check_base()
-                result, identity = self._object.finish()
+                result, found = self._object.finish()
+                identity: bytes = found
                 if isinstance(result, bytearray):
                     self.data, self.size = result, len(result)
                 else:
