@@ -258,7 +258,8 @@ class Reader:
             result = as_strided(span, view.shape, [s * view.width for s in view.strides])
         if out is None:
             return result
-        target[:] = memoryview(_arrays.describe(result.contiguous() if hasattr(result, "contiguous") else result.copy()).buffer).cast("B")
+        dense = result.contiguous() if hasattr(result, "contiguous") else result.copy()
+        target[:] = memoryview(_arrays.describe(dense).buffer).cast("B")
         return out
 
     def _what(self, x: TensorInfo) -> str:
