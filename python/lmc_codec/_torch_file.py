@@ -172,7 +172,10 @@ def _archive(file: Any) -> tuple[int, list[View]]:
                 raise ValueError("a tensor does not lie within its storage")
             view.offset = starts[view.member] + tensor.offset * view.width
             views.append(view)
-        return min(x.header_offset for x in members), views
+        begin = min(x.header_offset for x in members)
+        if begin >= archive.start_dir:  # so each byte is in the directory of one archive, and time in proportion
+            raise ValueError("the archive has no beginning")
+        return begin, views
 
 
 def find_views(
