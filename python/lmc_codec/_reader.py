@@ -175,7 +175,7 @@ class Reader:
         if number not in self._views:
             self._views[number] = {}, []
             path = self._object.file_path(number)
-            if not path.endswith((".safetensors", ".gguf", ".npy")):
+            if not path.endswith((".safetensors", ".gguf", ".npy")) and self._may_be_archive(number):
                 file = self._files[number] if self._files is not None else FileInfo(self._object.file(number), number)
                 if file.tensors and max(x.offset + x.size for x in file.tensors) < file.size:  # safetensors: no more
                     from ._torch_file import find_views
@@ -185,6 +185,17 @@ class Reader:
                     except LMCError as error:
                         self._views[number] = error
         return self._views[number]
+
+    def _may_be_archive(self, number: int) -> bool:
+        """By its first bytes, where they cost little: less than to list the tensors of a large file."""
+        if callable(self._source.argument):
+            return True
+        head = bytearray(4)
+        try:
+            self._object.read(number, 0, head, None)
+        except LMCError:
+            return True
+        return head == b"PK\3\4"
 
     def _as_torch(self, x: TensorInfo) -> TensorInfo:
         views = self._views_of(x.file_number)
