@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import LMCError, NotFoundError, UnsupportedError
+from ._errors import NotFoundError, UnsupportedError
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -31,10 +31,9 @@ class TensorInfo:
     """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), identity (32 bytes),
     loss (None: it is exact)."""
 
-    __slots__ = ("name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "_view")
+    __slots__ = ("name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number")
 
     def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
-        self._view: Any = None  # of PyTorch: a View where that has it otherwise than the snapshot, or why it is not known
         self.name: str = row[0]
         self.dtype: str = row[1]
         self.shape: tuple[int, ...] = row[2]
@@ -44,17 +43,6 @@ class TensorInfo:
         self.loss = Loss(row[6], row[7], row[8]) if row[6] else None
         self.file = file
         self.file_number = file_number
-
-    def _as(self, view: Any) -> TensorInfo:
-        """The same bytes, or some of them, as PyTorch has them."""
-        row = (self.name, self.dtype, self.shape, self.offset, self.size, self.identity, None, None, None)
-        x = TensorInfo(row, self.file, self.file_number)
-        x.loss, x._view = self.loss, view
-        if not isinstance(view, Exception):
-            x.shape, x.offset, x.size = view.shape, view.offset, view.width
-            for n in view.shape:
-                x.size *= n
-        return x
 
     def __repr__(self) -> str:
         return f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})"
@@ -101,7 +89,6 @@ class Reader:
         self._framework = framework
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
-        self._views: dict[int, Any] = {}
         base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
@@ -153,55 +140,10 @@ class Reader:
         if self._table is None:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
-                for x in self._tensors_of(file):
+                for x in file.tensors:
                     table[x.name] = None if x.name in table else x  # None: several files have it
             self._table = table
         return self._table
-
-    def _tensors_of(self, file: FileInfo) -> Iterator[TensorInfo]:
-        views = self._views_of(file.number)
-        if not isinstance(views, Exception) and not views[0]:
-            yield from file.tensors
-        else:
-            yield from map(self._as_torch, file.tensors)
-        if not isinstance(views, Exception):
-            for view, holder in views[1]:
-                x = holder._as(view)
-                x.name, x.identity = view.name, b""
-                yield x
-
-    def _views_of(self, number: int) -> Any:
-        """Of a file of torch.save(): how PyTorch has its tensors, see find_views(); or what is raised by who asks for one."""
-        if number not in self._views:
-            self._views[number] = {}, []
-            path = self._object.file_path(number)
-            if not path.endswith((".safetensors", ".gguf", ".npy")) and self._may_be_archive(number):
-                file = self._files[number] if self._files is not None else FileInfo(self._object.file(number), number)
-                if file.tensors and max(x.offset + x.size for x in file.tensors) < file.size:  # safetensors: no more
-                    from ._torch_file import find_views
-
-                    try:
-                        self._views[number] = find_views(file, lambda at, size: self.read(path, at, size))
-                    except LMCError as error:
-                        self._views[number] = error
-        return self._views[number]
-
-    def _may_be_archive(self, number: int) -> bool:
-        """By its first bytes, where they cost little: less than to list the tensors of a large file."""
-        if callable(self._source.argument):
-            return True
-        head = bytearray(4)
-        try:
-            self._object.read(number, 0, head, None)
-        except LMCError:
-            return True
-        return head == b"PK\3\4"
-
-    def _as_torch(self, x: TensorInfo) -> TensorInfo:
-        views = self._views_of(x.file_number)
-        if isinstance(views, Exception):
-            return x._as(views)
-        return x._as(views[0][x.offset, x.size]) if (x.offset, x.size) in views[0] else x
 
     def keys(self) -> list[str]:
         """Names of all tensors, in the order of the files."""
@@ -225,53 +167,11 @@ class Reader:
             found = self._table.get(name)
             if found is not None:
                 return found
-        try:
-            number, row = self._object.find(name, file)
-        except NotFoundError:
-            for one in self.files:  # under a second name, in a file of PyTorch
-                if file is None or one.path == file:
-                    for x in self._tensors_of(one):
-                        if x.name == name and x._view is not None:
-                            return x
-            raise
+        number, row = self._object.find(name, file)
         path = self._files[number].path if self._files is not None else self._object.file_path(number)
-        return self._as_torch(TensorInfo(row, path, number))
+        return TensorInfo(row, path, number)
 
     # -- reading --
-
-    def _get_view(self, x: TensorInfo, out: Any, framework: str | None, device: Any) -> Any:
-        """Of PyTorch: what lies between its first and last element, and its elements of that."""
-        view = x._view
-        if isinstance(view, Exception):
-            raise view
-        what = f"{x.file}: {self._what(x)}" if x.file else self._what(x)
-        if view.is_conjugated or 8 * view.width != _arrays.BITS.get(x.dtype):
-            raise UnsupportedError(f"{what}: PyTorch has conjugated or negated it by a flag, or its elements are not known")
-        if out is not None:
-            framework, device = ("torch" if type(out).__module__.startswith("torch") else "numpy"), None
-            target = memoryview(_arrays.describe_out(out, x.dtype, x.size, x.shape)).cast("B")
-        n, at, size = view.n, view.offset, view.n * view.width
-
-        def fill(buffer: Any) -> None:
-            self._expect(x.file_number, at, size)
-            self._object.read(x.file_number, at, buffer, self._what(x))
-
-        span = self._make(x, (n,), framework, device, fill)
-        if isinstance(span, bytearray):
-            if view.is_plain():
-                return span
-            raise UnsupportedError(f"{what}: its elements do not lie in order: ask for framework='numpy' or 'torch'")
-        if hasattr(span, "as_strided"):
-            result = span.as_strided(view.shape, view.strides)
-        else:
-            from numpy.lib.stride_tricks import as_strided
-
-            result = as_strided(span, view.shape, [s * view.width for s in view.strides])
-        if out is None:
-            return result
-        dense = result.contiguous() if hasattr(result, "contiguous") else result.copy()
-        target[:] = memoryview(_arrays.describe(dense).buffer).cast("B")
-        return out
 
     def _what(self, x: TensorInfo) -> str:
         return f"tensor {x.name!r}" if x.name else "the tensor"
@@ -300,8 +200,6 @@ class Reader:
         device: of torch; tensors go there by way of pinned memory.
         """
         x = self.info(name, file=file)
-        if x._view is not None:
-            return self._get_view(x, out, framework, device)
         if out is not None:
             dtype = x.dtype if x.dtype in _arrays.BITS else ""
             self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
@@ -352,16 +250,12 @@ class Reader:
     def encoded_size(self, name: str, *, file: str | None = None) -> int:
         """Bytes that a tensor takes in the LMC file."""
         x = self.info(name, file=file)
-        is_view = x._view is not None and not isinstance(x._view, Exception)
-        return self._object.encoded_size(x.file_number, x.offset, x._view.n * x._view.width if is_view else x.size)
+        return self._object.encoded_size(x.file_number, x.offset, x.size)
 
     def content_hash(self, name: str, *, file: str | None = None) -> bytes:
         """SHA-256 of a tensor's bytes, as the snapshot says it (Writer(content_hashes=True))."""
         x = self.info(name, file=file)
-        names = [t.name for t in self.files[x.file_number].tensors]
-        if name not in names:
-            raise NotFoundError(f"tensor {name!r} is a view of another one, and has no hash of its own")
-        number = names.index(name)
+        number = [t.name for t in self.files[x.file_number].tensors].index(name)
         return self._object.content_hash(x.file_number, number)
 
     def snapshot_hash(self) -> bytes:
@@ -409,7 +303,7 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         x = self.info
-        if x._view is not None or not _is_basic(index):  # lists, masks, None: what the framework makes of it, from all of the tensor
+        if not _is_basic(index):  # lists, masks, None: what the framework makes of it, from all of the tensor
             return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)[index]
         start, count, steps, keep = parse_index(index, x.shape)
         bits = _arrays.BITS.get(x.dtype, 8)
