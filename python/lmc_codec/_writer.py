@@ -327,8 +327,8 @@ class Writer:
         with self._step:
             try:
                 self._check_base()
-                result, found = self._object.finish()
-                identity: bytes = found
+                identity: bytes
+                result, identity = self._object.finish()
                 if isinstance(result, bytearray):
                     self.data, self.size = result, len(result)
                 else:
