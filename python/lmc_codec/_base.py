@@ -22,7 +22,8 @@ class Base:
     """Arrays in memory, to make deltas against, and to restore them with.
 
     arrays: their names, and the arrays (numpy, torch, DLPack, buffers), which must not change as long as this is in
-    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their identity; who uses them several times makes one Base.
+    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their identity; who uses
+    them several times makes one Base.
     """
 
     __slots__ = ("_arrays", "_object")
@@ -148,4 +149,4 @@ def find_files(fd: int, bases: frozenset[tuple[int, int]]) -> frozenset[tuple[in
     if fd < 0:
         return bases
     found = os.fstat(fd)
-    return bases | {(found.st_dev, found.st_ino)}
+    return bases | {(found.st_dev, found.st_ino)} if found.st_ino else bases  # 0: the file system has no numbers
