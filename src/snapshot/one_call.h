@@ -4,6 +4,7 @@
 #include "codec/dtypes.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
+#include "snapshot/reader.h"
 #include "snapshot/stdio.h"
 
 /* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
