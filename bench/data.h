@@ -196,6 +196,18 @@ static inline int get_pair(struct pair *pair, unsigned i, const char *series, si
     return only == NULL || strstr(pair->name, only) != NULL;
 }
 
+/* Pair number i of the series, made up to size bytes by repetition; 0 if that is not there, not for
+ * speed, or not of neighbouring steps. */
+static inline int get_neighbours(struct pair *pair, unsigned i, const char *series, uint8_t *old,
+                                 uint8_t *now_, size_t room, size_t size)
+{
+    if (!file_pairs[i].has_speed || file_pairs[i].now != file_pairs[i].old + 1) return 0;
+    if (!get_pair(pair, i, series, 0, old, now_, room)) return 0;
+    repeat(old, pair->size, size);
+    repeat(now_, pair->size, size);
+    return 1;
+}
+
 /* -- moments of an optimizer -- */
 
 enum { MOMENTS_ROW = 4096 };

@@ -129,10 +129,7 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < N_FILE_PAIRS; i++) {
         struct pair pair;
-        if (!file_pairs[i].has_speed || file_pairs[i].now != file_pairs[i].old + 1) continue;
-        if (!get_pair(&pair, (unsigned)i, series, 0, base, src, 64000000)) continue;
-        repeat(base, pair.size, size);
-        repeat(src, pair.size, size);
+        if (!get_neighbours(&pair, (unsigned)i, series, base, src, 64000000, size)) continue;
         measure_tiers(pair.name, src, base, size, pair.dtype);
     }
     printf("\n]\n");

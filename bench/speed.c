@@ -162,10 +162,7 @@ static void measure_pairs(size_t size, const char *series)
     unsigned i;
     for (i = 0; i < N_FILE_PAIRS; i++) {
         struct pair pair;
-        if (!file_pairs[i].has_speed || file_pairs[i].now != file_pairs[i].old + 1) continue;
-        if (!get_pair(&pair, i, series, 0, base, src, room)) continue;
-        repeat(base, pair.size, size);
-        repeat(src, pair.size, size);
+        if (!get_neighbours(&pair, i, series, base, src, room, size)) continue;
         measure_rows(pair.name, src, base, size, pair.dtype, 0);
     }
     release(src, room);

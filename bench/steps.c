@@ -315,10 +315,7 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < N_FILE_PAIRS; i++) {
         struct pair pair;
-        if (!file_pairs[i].has_speed || file_pairs[i].now != file_pairs[i].old + 1) continue;
-        if (!get_pair(&pair, i, series, 0, base, src, room)) continue;
-        repeat(base, pair.size, size);
-        repeat(src, pair.size, size);
+        if (!get_neighbours(&pair, i, series, base, src, room, size)) continue;
         measure_set(pair.name, src, base, size, pair.dtype);
     }
     return 0;
