@@ -384,6 +384,10 @@ static int take_tensor(writer_object *w, size_t i, PyObject *tuple)
     if (twin != Py_None) {
         Py_ssize_t number;
         int conversion;
+        if (!PyTuple_Check(twin)) {
+            PyErr_SetString(PyExc_TypeError, "a twin is a tuple of 3");
+            return -1;
+        }
         if (!PyArg_ParseTuple(twin, "nKi:twin", &number, &offset, &conversion)) return -1;
         w->twins[i].file_number = (size_t)number;
         w->twins[i].offset = offset;
