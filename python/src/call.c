@@ -90,7 +90,7 @@ enum lmc_status call_keep_exception(call *c)
 
 static enum lmc_status look_for_signals(call *c)
 {
-    const double next_look = now() + LOOK_EVERY;
+    double next_look = now() + LOOK_EVERY;
 #ifdef __GNUC__
     __atomic_store(&c->next_look, &next_look, __ATOMIC_RELAXED);
 #else
@@ -152,10 +152,11 @@ void lock_free(object_lock *l)
 
 /* Only this thread can have made itself the owner, so what it reads is right whoever else writes.
  */
+int lock_is_mine(const object_lock *l) { return LOOK_AT(&l->owner) == PyThread_get_thread_ident(); }
+
 int lock_acquire(object_lock *l)
 {
-    const unsigned long me = PyThread_get_thread_ident();
-    if (l->owner == me) {
+    if (lock_is_mine(l)) {
         PyErr_SetString(PyExc_RuntimeError, "a callback uses the reader or writer that called it");
         return -1;
     }
@@ -163,13 +164,13 @@ int lock_acquire(object_lock *l)
         Py_BEGIN_ALLOW_THREADS(void) PyThread_acquire_lock(l->lock, WAIT_LOCK);
         Py_END_ALLOW_THREADS
     }
-    l->owner = me;
+    SET(&l->owner, PyThread_get_thread_ident());
     return 0;
 }
 
 void lock_release(object_lock *l)
 {
-    l->owner = 0;
+    SET(&l->owner, 0);
     PyThread_release_lock(l->lock);
 }
 

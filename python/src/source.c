@@ -85,11 +85,7 @@ static enum lmc_status read_fd(file_source *s, uint64_t offset, uint8_t *dst, si
         const long long n = read_some(s->fd, dst, size, offset);
         if (n == 0) return LMC_ERR_READ; /* the file has become shorter */
         if (n < 0) {
-#ifdef __GNUC__ /* several workers may fail at once */
-            __atomic_store_n(&s->call->os_error, errno, __ATOMIC_RELAXED);
-#else
-            s->call->os_error = errno;
-#endif
+            SET(&s->call->os_error, errno); /* several workers may fail at once */
             return LMC_ERR_READ;
         }
         dst += n;
