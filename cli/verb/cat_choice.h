@@ -29,8 +29,8 @@ struct choice_of_tensors {
 };
 
 /* All tensors that one of n patterns matches, or all if n is 0, of one file of the snapshot, or of
- * all if file is NULL, as PyTorch has them. Returns an exit code; to be freed in any case, while the
- * archive is open. */
+ * all if file is NULL, as PyTorch has them. Returns an exit code; to be freed in any case, while
+ * the archive is open. */
 int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *names, size_t n,
                    const char *file);
 void free_choice(struct choice_of_tensors *c, const struct archive *a);
