@@ -7812,8 +7812,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
         if (width == 8)                                                                            \
             return LMC__LOOP(streams, source->root != NULL, source->joint != NULL, has_crc64);     \
         if (source->joint) return LMC__LOOP(streams, 1, 1, has_crc64);                             \
-        if (has_crc64)                                                                             \
-            return source->root ? LMC__LOOP(streams, 1, 0, 1) : LMC__LOOP(streams, 0, 0, 1);       \
+        if (has_crc64 && streams)                                                                  \
+            return source->root ? LMC__LOOP(1, 1, 0, 1) : LMC__LOOP(1, 0, 0, 1);                   \
+        if (has_crc64) return source->root ? LMC__LOOP(0, 1, 0, 1) : LMC__LOOP(0, 0, 0, 1);        \
         if (source->root) return streams ? LMC__LOOP(1, 1, 0, 0) : LMC__LOOP(0, 1, 0, 0);          \
         return streams ? LMC__LOOP(1, 0, 0, 0) : LMC__LOOP(0, 0, 0, 0);                            \
     }

@@ -8,6 +8,13 @@
 
 #include "fuzz.h"
 
+#ifdef __has_feature
+#if __has_feature(memory_sanitizer)
+#include <sanitizer/msan_interface.h>
+#define FUZZ_MEMORY_SANITIZER
+#endif
+#endif
+
 #define FUZZ_SNAPSHOT 0 /* a file */
 #define FUZZ_INDEX 1    /* header, INDX section and trailer of one */
 #define FUZZ_DELTA                                                                                 \
@@ -16,6 +23,18 @@
 /* libFuzzer has it */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size) __attribute__((weak));
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+
+/* What libFuzzer does to bytes. It is not compiled for MemorySanitizer, which takes its answer, and
+ * what it wrote, for never set. */
+static inline size_t mutate_bytes(uint8_t *p, size_t size, size_t max_size)
+{
+    size_t made = LLVMFuzzerMutate(p, size, max_size);
+#ifdef FUZZ_MEMORY_SANITIZER
+    __msan_unpoison(&made, sizeof made);
+    __msan_unpoison(p, made);
+#endif
+    return made;
+}
 
 /* A part of a file; where its size stands, in bytes from the file's beginning, and how many bytes
  * that field has: 0, if there is none. */
@@ -127,10 +146,10 @@ static inline size_t mutate_one(uint8_t *p, size_t size, size_t max_size, int is
     size_t made, most;
     mutate_split(&parts, p, size, is_index);
     part = &parts.part[choice / 4 % parts.n];
-    if (part->size == 0 || part->size > sizeof room) return LLVMFuzzerMutate(p, size, max_size);
+    if (part->size == 0 || part->size > sizeof room) return mutate_bytes(p, size, max_size);
     memcpy(room, p + part->at, part->size);
     most = part->field && choice % 4 < 2 ? part->size + (max_size - size) : part->size;
-    made = LLVMFuzzerMutate(room, part->size, most < sizeof room ? most : sizeof room);
+    made = mutate_bytes(room, part->size, most < sizeof room ? most : sizeof room);
     if (!part->field || choice % 4 >= 2) { /* it keeps its size */
         memcpy(p + part->at, room, made);
         return size;
@@ -149,10 +168,10 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     size_t n, room;
     unsigned times = 1 + (seed >> 4 & 1) + (seed >> 4 & 3) / 3;
     if ((seed & 15) == 0 || size < FUZZ_PARAMETERS + 1 || max_size > sizeof copy)
-        return LLVMFuzzerMutate(data, size, max_size);
+        return mutate_bytes(data, size, max_size);
     n = size - FUZZ_PARAMETERS;
     if ((seed & 15) == 1) {
-        (void)LLVMFuzzerMutate(data + n, FUZZ_PARAMETERS, FUZZ_PARAMETERS);
+        (void)mutate_bytes(data + n, FUZZ_PARAMETERS, FUZZ_PARAMETERS);
         return size;
     }
     memcpy(parameters, data + n, FUZZ_PARAMETERS);

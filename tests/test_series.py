@@ -155,6 +155,7 @@ class Verbs(SeriesCase):
         self.assertEqual(entries["step_3"]["packed_size"], os.path.getsize(self.path("s/step_3.lmc")))
         text = self.series("list").stdout.decode()
         self.assertEqual(len(text.splitlines()), 8)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
         self.assertIn("step_2", text)
         self.assertEqual(sorted(os.listdir(self.path("s"))), sorted([".lock", "series.json"] + ["step_%d.lmc" % i for i in range(6)]))
         # a file of the series is an ordinary one

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat.h"
 
-#include <fnmatch.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +21,7 @@
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "cat_choice.h"
 #include "cat_slice.h"
 #include "cat_view.h"
 
@@ -261,20 +261,6 @@ static int write_npy_header(const struct extract *e, struct output *out)
     return write_part(out, text, end);
 }
 
-static int fail_lookup(const struct archive *a, enum lmc_status status, const char *name,
-                       const char *file)
-{
-    if (status == LMC_ERR_NOT_FOUND && file)
-        return fail(CODE_ERROR, a->name,
-                    "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name, file);
-    if (status == LMC_ERR_NOT_FOUND)
-        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
-    if (status == LMC_ERR_AMBIGUOUS)
-        return fail(CODE_ERROR, a->name,
-                    "has a tensor '%.200s' in several files; choose one with --file", name);
-    return fail_archive(a, status);
-}
-
 /* The tensor of that name, as PyTorch has it, if the file that has it is one of PyTorch. */
 static enum lmc_status find_named(struct extract *e, const char *name, const char *file)
 {
@@ -453,103 +439,6 @@ static int copy_whole_file(struct extract *e, struct output *out)
 
 /* -- a safetensors file of some tensors -- */
 
-/* A tensor that was chosen. */
-struct chosen {
-    size_t file;
-    const lmc_tensor *tensor;          /* NULL: described */
-    const struct container_view *view; /* NULL: it is none */
-    lmc_tensor described;
-};
-
-/* All that were chosen. */
-struct choice_of_tensors {
-    struct chosen *list;
-    size_t n, room;
-    struct container *inside; /* of each file of the snapshot */
-};
-
-static void free_choice(struct choice_of_tensors *c, const struct archive *a)
-{
-    for (size_t i = 0; c->inside && i < snapshot_info(a->reader).n_files; i++)
-        container_free(&c->inside[i]);
-    free(c->inside);
-    free(c->list);
-}
-
-static struct chosen *add_chosen(struct choice_of_tensors *c, size_t file)
-{
-    struct chosen *added;
-    if (c->n == c->room) {
-        c->room = c->room * 2 + 64;
-        c->list = (struct chosen *)resize(c->list, c->room, sizeof *c->list);
-    }
-    added = &c->list[c->n++];
-    memset(added, 0, sizeof *added);
-    added->file = file;
-    return added;
-}
-
-static const lmc_tensor *tensor_of_chosen(const struct chosen *c)
-{
-    return c->view ? &c->described : c->tensor;
-}
-
-static int is_chosen(char *const *names, size_t n, const char *name, unsigned char *is_used)
-{
-    int result = n == 0;
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], name) == 0 || fnmatch(names[i], name, 0) == 0) result = is_used[i] = 1;
-    return result;
-}
-
-/* Bytes of a container that are listed as tensors, and are none: "@data.pkl". */
-static int is_no_tensor(const lmc_tensor *t)
-{
-    return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
-}
-
-/* All tensors of a file that a pattern matches, as PyTorch has them. */
-static void choose_of_file(const struct extract *e, char *const *names, size_t n, size_t file,
-                           unsigned char *is_used, struct choice_of_tensors *c)
-{
-    const lmc_file *f = lmc_reader_get_file(e->archive->reader, file);
-    struct container *const inside = &c->inside[file];
-    (void)look_inside(inside, e->archive, file);
-    for (size_t k = 0; k < f->n_tensors; k++)
-        if (!is_no_tensor(&f->tensors[k]) && !find_container_view(inside, f->tensors[k].name) &&
-            is_chosen(names, n, f->tensors[k].name, is_used))
-            add_chosen(c, file)->tensor = &f->tensors[k];
-    for (size_t k = 0; k < inside->n_views; k++)
-        if (is_chosen(names, n, inside->views[k].name, is_used)) {
-            struct chosen *const added = add_chosen(c, file);
-            added->view = &inside->views[k];
-            describe_view(&added->described, added->view);
-        }
-}
-
-/* All tensors that a pattern matches; to be freed in any case. */
-static int choose_tensors(const struct extract *e, char *const *names, size_t n, const char *file,
-                          struct choice_of_tensors *c)
-{
-    const lmc_reader *reader = e->archive->reader;
-    const size_t n_files = snapshot_info(reader).n_files;
-    unsigned char *is_used = (unsigned char *)resize(NULL, n + 1, 1);
-    int code = CODE_OK;
-    memset(is_used, 0, n + 1);
-    memset(c, 0, sizeof *c);
-    c->inside = (struct container *)resize(NULL, n_files, sizeof *c->inside);
-    memset(c->inside, 0, n_files * sizeof *c->inside);
-    for (size_t i = 0; i < n_files; i++)
-        if (!file || strcmp(lmc_reader_get_file(reader, i)->path, file) == 0)
-            choose_of_file(e, names, n, i, is_used, c);
-    for (size_t i = 0; i < n && code == CODE_OK; i++)
-        if (!is_used[i]) code = fail_lookup(e->archive, LMC_ERR_NOT_FOUND, names[i], file);
-    if (code == CODE_OK && c->n == 0)
-        code = fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
-    free(is_used);
-    return code;
-}
-
 /* The header: eight bytes of size, JSON, and spaces so that the data are aligned. To be freed. */
 static int make_safetensors_header(struct extract *e, const struct chosen *list, size_t n,
                                    const struct cat_options *options, char **header, size_t *size)
@@ -609,7 +498,7 @@ static int cat_safetensors(struct extract *e, struct output *out, char *const *n
     size_t size = 0;
     char *header = NULL;
     uint64_t total = 0;
-    int code = choose_tensors(e, names, n, options->file, &c);
+    int code = choose_tensors(&c, e->archive, names, n, options->file);
     if (code == CODE_OK) code = make_safetensors_header(e, c.list, c.n, options, &header, &size);
     if (code == CODE_OK) code = open_cat_output(e, out, options);
     for (size_t i = 0; i < c.n; i++) total += tensor_of_chosen(&c.list[i])->size;

@@ -22,7 +22,7 @@ static void format_time(char text[24], int64_t seconds)
 {
     time_t t = (time_t)seconds;
     struct tm parts;
-    if (!gmtime_r(&t, &parts) || strftime(text, 24, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+    if (!gmtime_r(&t, &parts) || strftime(text, 24, "%Y-%m-%d %H:%M", &parts) == 0)
         strcpy(text, "?");
 }
 
@@ -34,15 +34,26 @@ static const char *kind_of_entry(const struct snapshot *e)
                                      : "anchor";
 }
 
+/* One word: a file that is not there yet is not missing. */
+static const char *condition_of_entry(const struct snapshot *e)
+{
+    const int is_told =
+        e->state == STATE_ADDING || (e->state != STATE_KEPT && e->file == FILE_THERE);
+    return is_told ? state_names[e->state] : kind_of_entry(e);
+}
+
+/* 80 columns where names have 11; sizes in bytes, seconds and shares are in --json. */
 static void print_entry(const struct series *s, const struct snapshot *e, long n, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
-    char when[24], depth[24] = "-", *name = copy_printable(e->name);
+    char when[24], depth[24] = "-", size[SIZE_TEXT], packed[SIZE_TEXT];
+    char *name = copy_printable(e->name);
     format_time(when, e->time);
+    format_size(size, sizeof size, e->size);
+    format_size(packed, sizeof packed, e->packed_size);
     if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
-    printf("%-*s  %-9s  %-7s  %5s  %14llu  %14llu  %6.2f %%  %s  ", width, name,
-           state_names[e->state], kind_of_entry(e), depth, (unsigned long long)e->size,
-           (unsigned long long)e->packed_size, percent(e->packed_size, e->size), when);
+    printf("%-*s  %-9s  %5s  %8s  %8s  %s  ", width, name, condition_of_entry(e), depth, size,
+           packed, when);
     print_name(base ? base->name : e->file == FILE_THERE && e->depth ? "(missing)" : "");
     putchar('\n');
     free(name);
@@ -92,9 +103,7 @@ static void print_series(const struct series *s, const long *counts)
         size += s->list[i].size;
         packed += s->list[i].packed_size;
     }
-    printf("%-*s  state      kind     depth            size          packed     ratio  added       "
-           "          base\n",
-           width, "name");
+    printf("%-*s  kind       depth      size    packed  added (UTC)       base\n", width, "name");
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
     printf("%llu snapshot%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
