@@ -28,7 +28,7 @@ def things(rng, weights, tmp_path):
         lambda: data, lambda: bytes(bad), lambda: data[: rng.randrange(len(data))], lambda: path, lambda: str(path), lambda: tmp_path,
         lambda: weights, lambda: weights.copy(), lambda: weights.T, lambda: weights[::2], lambda: weights[:0], lambda: weights.view(np.uint16),
         lambda: np.empty(weights.shape, weights.dtype), lambda: np.zeros(3, np.complex128), lambda: np.array([object()]), lambda: np.float32(3),
-        lambda: np.zeros((2,) * 32, np.bool_)[..., 0], lambda: np.ma.zeros(3), lambda: np.rec.array([(1, 2.0)]), lambda: np.datetime64("2020"),
+        lambda: np.zeros((2,) * 15 + (1,) * 16 + (2,), np.bool_)[..., 0], lambda: np.ma.zeros(3), lambda: np.rec.array([(1, 2.0)]), lambda: np.datetime64("2020"),
         lambda: torch.zeros(3), lambda: torch.zeros(3, 4).T, lambda: torch.zeros(3, device="meta"), lambda: torch.zeros(2).to_sparse(),
         lambda: torch.zeros(3, requires_grad=True), lambda: torch.zeros(3).expand(5, 3), lambda: torch.bfloat16, lambda: np.float32,
         lambda: {}, lambda: {"w": weights}, lambda: {1: 2}, lambda: {"w": None}, lambda: [], lambda: [1, "2"], lambda: (), lambda: (1, 2, 3),
