@@ -123,7 +123,9 @@ def _of_safetensors(path: Any, threads: int) -> Arrays:
     return Arrays([(name, dtype, shape, view[at : at + size]) for name, dtype, shape, at, size in rows], threads)
 
 
-def take_base(base: Any, threads: int | None) -> tuple[Any, frozenset[tuple[int, int]], Arrays | None]:
+def take_base(
+    base: Any, threads: int | None
+) -> tuple[_lmc.Base | _lmc.Reader | None, frozenset[tuple[int, int]], Arrays | None]:
     """What `base` stands for (a Reader, a Base, arrays by name, a path of an LMC or safetensors file): the object of _lmc;
     the files that it and its bases are read from (device, inode); and what of it is in memory."""
     from ._reader import Reader

@@ -41,7 +41,7 @@ class TensorInfo:
         "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "is_flagged"
     )  # fmt: skip
 
-    def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
+    def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
         self.name: str = row[0]
         self.dtype: str = row[1]
         self.shape: tuple[int, ...] = row[2]
@@ -64,11 +64,11 @@ class FileInfo:
 
     __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "identity", "tensors", "number")
 
-    def __init__(self, row: tuple[Any, ...], number: int):
+    def __init__(self, row: _lmc._FileRow, number: int):
         self.path: str = row[0]
         self.is_directory: bool = row[1] == 1
         self.size: int = row[2]
-        self.mode: int | None = None if row[3] == () else row[3]
+        self.mode: int | None = row[3]
         self.mtime_ns: int | None = row[4][0] * 1_000_000_000 + row[4][1] if row[4] else None
         self.crc32c: int = row[5]
         self.identity: bytes = row[6]

@@ -48,8 +48,7 @@ class LMC:
     """Blocks, whose prediction is the old tensor."""
 
     def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray:
-        data: bytes | bytearray = _lmc.tensor_encode(new.data, dtype if dtype in _arrays.BITS else "AUTO", old.data)
-        return data
+        return _lmc.tensor_encode(new.data, dtype if dtype in _arrays.BITS else "AUTO", old.data)
 
     def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None:
         try:

@@ -76,7 +76,7 @@ class Writer:
         self._step = _Step(self)
         self._aborted = False
         self._pid = os.getpid()
-        self._object: Any = None
+        self._object: Any = None  # None until it is made
         self._policy = Policy(quantize)
         self._names: set[str] = set()
         self._keys: set[str] = set()
