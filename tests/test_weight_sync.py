@@ -46,7 +46,7 @@ INDEX = "model.safetensors.index.json"
 sys.dont_write_bytecode = True
 sys.path.append(PACKAGE)
 import lmc_codec # noqa: E402
-from lmc_codec import weight_sync # noqa: E402
+from lmc_codec import _sync_versions, weight_sync # noqa: E402
 import test_command # noqa: E402
 
 # ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
@@ -382,7 +382,7 @@ class Changing(Base):
         """What is checked is what is kept: a file that changes as soon as its checksum was taken does no harm."""
         self.series(1)
         self.publish(1, base=False)
-        find = weight_sync.find_checksum
+        find = _sync_versions.find_checksum
 
         flipped = set()
 
@@ -400,11 +400,11 @@ class Changing(Base):
                         f.write(bytes([whole[-1] ^ 1]))
                 return result
             return check
-        weight_sync.find_checksum = find_and_flip
+        _sync_versions.find_checksum = find_and_flip
         try:
             returned, _ = self.call_any("receive", self.sync, self.local)
         finally:
-            weight_sync.find_checksum = find
+            _sync_versions.find_checksum = find
         self.assertEqual(len(flipped), len(FILES))
         self.assertEqual(returned, 0)
         self.is_at(1)
@@ -710,7 +710,7 @@ class Publishing(Base):
 
 
 class Incumbents(Base):
-    """What others wrote, and what others read; made and taken apart here without weight_sync.py."""
+    """What others wrote, and what others read; made and taken apart here without the package."""
 
     def write_version(self, number, base, encoding):
         old, new = self.models[number - 1], self.models[number]
@@ -820,7 +820,7 @@ class Incumbents(Base):
         self.is_at(1)
 
     def test_documented_code(self):
-        """The lines that weight_sync.py offers to other receivers and publishers, run as they stand there."""
+        """The lines that weight_sync's page offers to other receivers and publishers, run as they stand there."""
         import mmap
         import textwrap
         import threading
@@ -864,11 +864,11 @@ class InPython(Base):
         self.is_at(2)
 
 
-# Runs weight_sync.py and kills it at the call numbered by the environment's KILL_AT of those that make a difference on disk: before it if
+# Runs weight_sync and kills it at the call numbered by the environment's KILL_AT of those that make a difference on disk: before it if
 # KILL_BEFORE is set, or else after it. Without KILL_AT: says "go" when it begins.
 KILLED = """
 import os, shutil, signal, sys
-from lmc_codec import weight_sync
+from lmc_codec import _sync_receive, weight_sync
 at = int(os.environ.get("KILL_AT", 0))
 calls = 0
 def counted(f):
@@ -886,7 +886,7 @@ def counted(f):
     return call
 if at:
     for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "rmdir"), (os, "mkdir"), (os, "fsync"), (shutil, "rmtree"),
-                         (shutil, "copyfile"), (weight_sync, "make_file")):
+                         (shutil, "copyfile"), (_sync_receive, "make_file")):
         setattr(module, name, counted(getattr(module, name)))
 else:
     os.write(1, b"go")

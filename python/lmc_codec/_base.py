@@ -59,6 +59,22 @@ def parse_safetensors(view: memoryview, name: str) -> tuple[dict[str, Any], int]
     return header, 8 + size
 
 
+def safetensors_rows(view: memoryview, name: str) -> list[tuple[str, str, tuple[int, ...], int, int]]:
+    """Of a whole safetensors file: name, dtype, shape, first byte and size of each tensor, in the order of their places."""
+    header, start = parse_safetensors(view, name)
+    rows = []
+    try:
+        header.pop("__metadata__", None)
+        for tensor, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            first, last = x["data_offsets"]
+            if not 0 <= first <= last <= len(view) - start:
+                raise ValueError(f"{name} is damaged: tensor {tensor!r} does not lie in it")
+            rows.append((tensor, x["dtype"], tuple(x["shape"]), start + first, last - first))
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(f"{name} is damaged, or no safetensors file: its header is not understood") from None
+    return rows
+
+
 def first_bytes(source: Any, n: int) -> bytes:
     """Of a path of this machine, a file that can seek, or a buffer; b"" of what cannot be read so."""
     if isinstance(source, (str, os.PathLike)):
@@ -103,16 +119,13 @@ def _of_safetensors(path: Any, threads: int) -> Arrays:
 
     with open(path, "rb") as file:
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    header, start = parse_safetensors(view, os.fsdecode(path))
-    header.pop("__metadata__", None)
-    items = []
-    for name, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        first, last = x["data_offsets"]
-        items.append((name, x["dtype"], tuple(x["shape"]), view[start + first : start + last]))
-    return Arrays(items, threads)
+    rows = safetensors_rows(view, os.fsdecode(path))
+    return Arrays([(name, dtype, shape, view[at : at + size]) for name, dtype, shape, at, size in rows], threads)
 
 
-def take_base(base: Any, threads: int | None) -> tuple[Any, frozenset[tuple[int, int]], Arrays | None]:
+def take_base(
+    base: Any, threads: int | None
+) -> tuple[_lmc.Base | _lmc.Reader | None, frozenset[tuple[int, int]], Arrays | None]:
     """What `base` stands for (a Reader, a Base, arrays by name, a path of an LMC or safetensors file): the object of _lmc;
     the files that it and its bases are read from (device, inode); and what of it is in memory."""
     from ._reader import Reader

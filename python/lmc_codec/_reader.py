@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Iterator
     from typing import Any
 
+    from ._dcp_views import Item
+    from ._torch_views import View
+
 
 class Loss:
     """What a tensor has lost by quantising: how often it was quantised, and the error of the last time."""
@@ -38,7 +41,7 @@ class TensorInfo:
         "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "is_flagged"
     )  # fmt: skip
 
-    def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
+    def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
         self.name: str = row[0]
         self.dtype: str = row[1]
         self.shape: tuple[int, ...] = row[2]
@@ -61,11 +64,11 @@ class FileInfo:
 
     __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "identity", "tensors", "number")
 
-    def __init__(self, row: tuple[Any, ...], number: int):
+    def __init__(self, row: _lmc._FileRow, number: int):
         self.path: str = row[0]
         self.is_directory: bool = row[1] == 1
         self.size: int = row[2]
-        self.mode: int | None = None if row[3] == () else row[3]
+        self.mode: int | None = row[3]
         self.mtime_ns: int | None = row[4][0] * 1_000_000_000 + row[4][1] if row[4] else None
         self.crc32c: int = row[5]
         self.identity: bytes = row[6]
@@ -98,6 +101,8 @@ class Reader:
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
+        self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
+        self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
         self._has_base = base is not None
         base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
@@ -152,6 +157,8 @@ class Reader:
             for file in self.files:
                 views = self._views_of(file.number)
                 for x in file.tensors:
+                    if x.name in self._replaced.get(file.number, ()) and x.name not in views:
+                        continue
                     x = views.pop(x.name, None) or x  # a view that takes its name is in its place
                     table[x.name] = None if x.name in table else x  # None: several files have it
             own = set(table)
@@ -177,21 +184,11 @@ class Reader:
         return dict(found) if isinstance(found, dict) else {}
 
     def _views_in(self, number: int) -> dict[str, TensorInfo | None] | LMCError:
-        from ._torch_views import find_views
-
         file = FileInfo(self._object.file(number), number)
-        rows = {x.name: (x.dtype, x.shape) for x in file.tensors}
-
-        def read(offset: int, size: int) -> Any:
-            self._expect(number, offset, size)
-            data = _lmc.new_bytes(size)
-            self._object.read(number, offset, data, file.path or None)
-            return data
-
         try:
-            views = find_views(read, file.size, rows) or []
+            views = self._read_views(file)
         except ValueError as error:
-            if all(dtype == "BYTES" for dtype, _ in rows.values()):
+            if all(x.dtype == "BYTES" for x in file.tensors):
                 return {}  # the command did not understand it either
             said = f"{file.path or self.name or 'the file'}: its pickle is not understood, so its tensors are not known ({error})"
             return UnsupportedError(said)
@@ -208,6 +205,40 @@ class Reader:
             x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
             result[v.name] = None if v.name in result else x
         return result
+
+    def _read_views(self, file: FileInfo) -> list[View]:
+        from ._torch_views import find_views
+
+        def read(offset: int, size: int) -> bytearray:
+            return self._read_file(file, offset, size)
+
+        if not file.path.endswith(".distcp"):
+            views = find_views(read, file.size, {x.name: (x.dtype, x.shape) for x in file.tensors})
+            if views is not None:
+                return views
+        from ._dcp_views import find_item_views
+
+        directory, slash, name = file.path.rpartition("/")
+        items = self._items_of(f"{directory}{slash}.metadata")
+        views, self._replaced[file.number] = find_item_views(
+            read, file.size, file.tensors, None if items is None else items.get(name)
+        )
+        return views
+
+    def _items_of(self, metadata: str) -> dict[str, list[Item]] | None:
+        """What the .metadata of torch.distributed.checkpoint tells of the files beside it; None: it is not there."""
+        if metadata not in self._items:
+            from ._dcp_views import parse_metadata
+
+            file = next((x for x in self.files if x.path == metadata), None)
+            self._items[metadata] = None if file is None else parse_metadata(bytes(self._read_file(file, 0, file.size)))
+        return self._items[metadata]
+
+    def _read_file(self, file: FileInfo, offset: int, size: int) -> bytearray:
+        data = _lmc.new_bytes(size)
+        self._expect(file.number, offset, size)
+        self._object.read(file.number, offset, data, file.path or None)
+        return data
 
     def _check_known(self, x: TensorInfo) -> None:
         """Refuses what would be other data than PyTorch's."""

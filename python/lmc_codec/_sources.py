@@ -6,7 +6,7 @@ import io
 import os
 from _thread import allocate_lock
 
-from ._errors import TruncatedError, say
+from ._errors import TruncatedError, UnsupportedError, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -194,7 +194,10 @@ def _of_path(path: Any) -> Source:
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         if os.path.isdir(path):
-            raise IsADirectoryError(f"{os.fspath(path)} is a directory: `lmc {os.fspath(path)}` makes an LMC file of it")
+            name = os.fsdecode(path)
+            is_checkpoint = os.path.exists(os.path.join(name, ".metadata"))
+            reads = f"lmc_codec.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
+            raise IsADirectoryError(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it")
         return Source(fd, os.lseek(fd, 0, os.SEEK_END), os.fsdecode(path), fd)
     except BaseException:
         os.close(fd)
@@ -222,8 +225,21 @@ def _of_file(file: Any) -> Source:
     return Source(_File(file), size, name)
 
 
+def _refuse_part(name: str) -> None:
+    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_codec.dcp wrote it. What they
+    are, and the order of their dimensions, stands elsewhere."""
+    if name.endswith(".distcp") and ("://" in name or os.path.isfile(name)):
+        directory = os.path.dirname(name) or "."
+        raise UnsupportedError(
+            f"{name} is a part of a checkpoint of torch.distributed.checkpoint: dcp.load() reads it with"
+            f" lmc_codec.dcp.Reader({directory!r}), and `lmc {directory}` makes an LMC file of all of it"
+        )
+
+
 def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> Source:
     """A path, URL, buffer or file object."""
+    if isinstance(where, (str, os.PathLike)):
+        _refuse_part(os.fsdecode(where))
     if isinstance(where, str) and where.startswith(("http://", "https://")):
         http = _HTTP(where, dict(storage_options or {}))
         return Source(http, http.size, where)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    Read = Callable[[int, int], Any]  #: (offset, size) -> bytes of a file
+    Rows = dict[str, tuple[str, tuple[int, ...]]]  #: dtype and shape of what the index lists, by name
+    Known = dict[bytes, list[tuple[str, Any]]]  #: names and arguments of the tensors in a pickle
+
+MAGIC = b"PK\x03\x04"
 MAX_PICKLE = 64 << 20
 MAX_DEPTH = 200
 MAX_PATH = 4096
@@ -97,7 +102,7 @@ class _Storage:
         self.arguments = arguments
 
 
-class _Items:
+class Object:
     """A dict, or what a call has made: keys and values, a state."""
 
     def __init__(self, function: Any = None, arguments: Any = None):
@@ -115,7 +120,7 @@ _BYTES = {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8"}
 _PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT"}, {"GET", "BINGET", "LONG_BINGET"}
 
 
-class _Machine:
+class Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -131,17 +136,17 @@ class _Machine:
         return items
 
     def call(self, function: Any, arguments: Any) -> None:
-        self.stack.append(_Items(function, arguments))
+        self.stack.append(Object(function, arguments))
 
     def set_items(self, items: list[Any]) -> None:
-        if isinstance(self.stack[-1], _Items):
+        if isinstance(self.stack[-1], Object):
             self.stack[-1].pairs += zip(items[::2], items[1::2])
 
     def extend(self, items: list[Any]) -> None:
         top = self.stack[-1]
         if isinstance(top, list):
             top.extend(items)
-        elif isinstance(top, _Items):
+        elif isinstance(top, Object):
             top.pairs += ((_OTHER, x) for x in items)
 
     def run(self, data: bytes) -> Any:
@@ -182,14 +187,14 @@ class _Machine:
         elif name == "LIST":
             s.append(self.pop_mark())
         elif name in ("EMPTY_DICT", "EMPTY_SET"):
-            s.append(_Items())
+            s.append(Object())
         elif name == "DICT":
             items = self.pop_mark()
-            s.append(_Items())
+            s.append(Object())
             self.set_items(items)
         elif name == "FROZENSET":
             items = self.pop_mark()
-            s.append(_Items())
+            s.append(Object())
             self.extend(items)
         elif name == "SETITEM":
             value, key = s.pop(), s.pop()
@@ -215,7 +220,7 @@ class _Machine:
             self.call(s.pop(), arguments)
         elif name == "BUILD":
             state = s.pop()
-            if isinstance(s[-1], _Items):
+            if isinstance(s[-1], Object):
                 s[-1].state = state
         elif name == "BINPERSID":
             s.append(_Storage(s.pop()))
@@ -240,21 +245,21 @@ def _join(path: str, key: Any, number: int) -> str:
 
 def _parts(path: str, x: Any) -> Iterator[tuple[str, Any]]:
     """Items, then the state, then what it was made from."""
-    if isinstance(x, _Items):
+    if isinstance(x, Object):
         for i, (key, value) in enumerate(x.pairs):
-            if isinstance(value, (_Items, list, tuple)):
+            if isinstance(value, (Object, list, tuple)):
                 yield _join(path, key, i), value
         yield path, x.state
         yield path, x.arguments
     else:
         for i, value in enumerate(x):
-            if isinstance(value, (_Items, list, tuple)):
+            if isinstance(value, (Object, list, tuple)):
                 yield _join(path, None, i), value
 
 
 def _find_arguments(x: Any) -> Any:
     """What makes a tensor, or None."""
-    if not isinstance(x, _Items) or not isinstance(x.function, _Global):
+    if not isinstance(x, Object) or not isinstance(x.function, _Global):
         return None
     function, arguments = x.function, x.arguments
     if function == "torch._tensor._rebuild_from_type_v2":
@@ -272,13 +277,13 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
             frames.pop()
             continue
         for _ in range(MAX_WRAPPERS):
-            if not isinstance(x, _Items) or not isinstance(x.function, _Global) or x.function not in _WRAPPERS:
+            if not isinstance(x, Object) or not isinstance(x.function, _Global) or x.function not in _WRAPPERS:
                 break
             x = x.arguments[0]
         arguments = _find_arguments(x)
         if arguments is not None:
             yield path, arguments
-        elif isinstance(x, (_Items, list, tuple)) and id(x) not in seen:
+        elif isinstance(x, (Object, list, tuple)) and id(x) not in seen:
             seen.add(id(x))
             if len(frames) > MAX_DEPTH:
                 raise ValueError("its objects are nested too deep")
@@ -306,7 +311,7 @@ def _make_view(name: str, arguments: Any) -> tuple[View, str, int] | None:
         return None
     if len(shape) != len(strides) or len(shape) > MAX_RANK:
         raise ValueError("a tensor does not lie within its storage")
-    flags = [x for x in arguments[6:8] if isinstance(x, _Items)]
+    flags = [x for x in arguments[6:8] if isinstance(x, Object)]
     is_flagged = any(key in ("conj", "neg") and value for x in flags for key, value in x.pairs)
     view = View(name, dtype, tuple(map(_count, shape)), tuple(map(_count, strides)), is_flagged)
     return view, storage[2], _count(offset) * view.width
@@ -318,8 +323,8 @@ def _make_view(name: str, arguments: Any) -> tuple[View, str, int] | None:
 class _File(io.RawIOBase):
     """A file of a snapshot, as zipfile reads it."""
 
-    def __init__(self, read: Callable[[int, int], Any], size: int):
-        self._read, self._size, self._at = read, size, 0
+    def __init__(self, read: Read, size: int):
+        self._read, self.size, self._at = read, size, 0
 
     def readable(self) -> bool:
         return True
@@ -328,7 +333,7 @@ class _File(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
+        self._at = offset + (0, self._at, self.size)[whence]
         if self._at < 0:
             raise OSError("before the beginning of the file")
         return self._at
@@ -337,66 +342,91 @@ class _File(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        left = max(self._size - self._at, 0)
+        left = max(self.size - self._at, 0)
         size = left if size is None or size < 0 else min(size, left)
         data = bytes(self._read(self._at, size)) if size else b""
         self._at += size
         return data
 
 
-def find_views(read: Callable[[int, int], Any], size: int, rows: dict[str, tuple[str, tuple[int, ...]]]) -> list[View] | None:
-    """What a file of torch.save() has beside the tensors that the index lists (rows: name to dtype and shape) and
-    instead of them. None: it is no such file, or nothing in it is listed with a dtype.
+def find_views(read: Read, size: int, rows: Rows) -> list[View] | None:
+    """What a file of torch.save() has beside the tensors that the index lists and instead of them. None: it has others
+    before its last archive, as a .distcp file has. Raises ValueError if the file is not understood."""
+    if bytes(read(0, 4)) != MAGIC:
+        return []
+    start, views = read_archive(read, 0, size, rows, {}) or (0, [])
+    return views if start == 0 else None
 
-    read: (offset, size) of the file. Raises ValueError if the file is not understood.
-    """
-    if bytes(read(0, 4)) != b"PK\x03\x04":
-        return None
+
+def is_listed(view: View, rows: Rows) -> bool:
+    """As the index has it."""
+    return view.is_contiguous and not view.is_flagged and rows.get(view.name) == (view.dtype, view.shape)
+
+
+def read_archive(read: Read, first: int, last: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
+    """Where the archive begins that ends at `last`, and not before `first`; its tensors but those of `rows`, with their
+    places in the file. None: torch.save() has not written it, or on a machine whose numbers are big-endian. known: what
+    was found in pickles before."""
     try:
-        return _find_views(_File(read, size), rows)
+        return _read_archive(_File(lambda at, n: read(first + at, n), last - first), first, rows, known)
     except (zipfile.BadZipFile, NotImplementedError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _find_views(file: _File, rows: dict[str, tuple[str, tuple[int, ...]]]) -> list[View] | None:
+def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
     archive = zipfile.ZipFile(file)
+    members = {x.filename: x for x in archive.infolist()}
     pickles = [x for x in archive.infolist() if x.filename.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
         return None
+    start = first + min(x.header_offset for x in members.values())
     prefix = pickles[0].filename[: -len("data.pkl")]
     if pickles[0].compress_type != zipfile.ZIP_STORED or pickles[0].file_size > MAX_PICKLE:
         raise ValueError("its data.pkl is compressed or too large")
-    members = {x.filename: x for x in archive.infolist()}
     order = members.get(f"{prefix}byteorder")
     if order is not None and archive.read(order) != b"little":
         return None  # and all of it is listed as bytes
-    views: list[View] = []
-    starts: dict[str, int] = {}
-    n_bytes = 0
-    for name, arguments in _walk(_Machine().run(archive.read(pickles[0]))):
+    data = archive.read(pickles[0])
+    if data not in known:
+        known[data] = list(_find_tensors(Machine().run(data)))
+    storages: dict[str, tuple[int, int]] = {}
+    views = []
+    for name, arguments in known[data]:
         made = _make_view(name, arguments)
         if made is None:
             continue
         view, key, offset = made
+        if is_listed(view, rows):
+            continue
+        if key not in storages:
+            storages[key] = _find_storage(file, members[f"{prefix}data/{key}"])
+        begin, size = storages[key]
+        if offset + view.span > size:
+            raise ValueError("a tensor does not lie within its storage")
+        view.offset = first + begin + offset
+        views.append(view)
+    return start, views
+
+
+def _find_tensors(root: Any) -> Iterator[tuple[str, Any]]:
+    n_bytes = 0
+    for name, arguments in _walk(root):
         n_bytes += len(name) + 100
         if n_bytes > MAX_NAMES:
             raise ValueError("it has too many tensors")
-        if view.is_contiguous and not view.is_flagged and rows.get(name) == (view.dtype, view.shape):
-            continue  # as it is listed
-        member = members[f"{prefix}data/{key}"]
-        if member.compress_type != zipfile.ZIP_STORED or offset + view.span > member.file_size:
-            raise ValueError("a tensor does not lie within its storage")
-        if key not in starts:
-            file.seek(member.header_offset)
-            local = file.read(30)
-            if local[:4] != b"PK\x03\x04":
-                raise ValueError("a storage is not where the archive says")
-            starts[key] = member.header_offset + 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-            if starts[key] + member.file_size > file._size:
-                raise ValueError("a storage is not where the archive says")
-        view.offset = starts[key] + offset
-        views.append(view)
-    return views
+        yield name, arguments
+
+
+def _find_storage(file: _File, member: zipfile.ZipInfo) -> tuple[int, int]:
+    """Its first byte, and its size."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("a tensor does not lie within its storage")
+    file.seek(member.header_offset)
+    local = file.read(30)
+    begin = member.header_offset + 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+    if local[:4] != MAGIC or begin + member.file_size > file.size:
+        raise ValueError("a storage is not where the archive says")
+    return begin, member.file_size
 
 
 # -- their elements --

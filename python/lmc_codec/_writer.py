@@ -8,7 +8,7 @@ from _thread import RLock
 from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._base import parse_safetensors, take_base
+from ._base import safetensors_rows, take_base
 from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError, say
 from ._names import check_key, check_name, check_names, check_path
@@ -76,7 +76,7 @@ class Writer:
         self._step = _Step(self)
         self._aborted = False
         self._pid = os.getpid()
-        self._object: Any = None
+        self._object: Any = None  # None until it is made
         self._policy = Policy(quantize)
         self._names: set[str] = set()
         self._keys: set[str] = set()
@@ -192,8 +192,7 @@ class Writer:
             check_metadata(metadata)
             described = {}
             for name, array in arrays.items():
-                if not isinstance(name, str):
-                    raise TypeError(f"a name must be a string, not {name!r}")
+                check_name(name)
                 if name == "__metadata__":
                     raise ValueError("'__metadata__' cannot be the name of a tensor")
                 try:
@@ -253,29 +252,22 @@ class Writer:
     def _add_open_file(self, file: Any, path: str, dtype: Any) -> None:
         import mmap
 
-        stat = os.fstat(file.fileno())
+        found = os.fstat(file.fileno())
         tensors: list[Any] = []
-        if stat.st_size > 16 and dtype is None:
+        if found.st_size > 16 and dtype is None:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
                 if bytes(view[8:9]) == b"{":
-                    tensors = self._find_tensors(view, path)
-        self._add_stream(file, path, stat.st_size, tensors, dtype, stat)
+                    try:
+                        tensors = [(*row, None, None) for row in safetensors_rows(view, path)]
+                    except ValueError:
+                        pass  # no safetensors file after all: plain bytes
+        self._add_stream(file, path, found.st_size, tensors, dtype, found)
 
-    def _find_tensors(self, view: memoryview, path: str) -> list[Any]:
-        try:
-            header, start = parse_safetensors(view, path)
-            header.pop("__metadata__", None)
-            rows = []
-            for name, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-                first, last = x["data_offsets"]
-                rows.append((name, x["dtype"], tuple(x["shape"]), start + first, last - first, None, None))
-            return rows
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return []  # no safetensors file after all: plain bytes
-
-    def _add_stream(self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, stat: Any = None) -> None:
+    def _add_stream(
+        self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, found: os.stat_result | None = None
+    ) -> None:
         with self._step:
-            attributes = {} if stat is None else {"mode": stat.st_mode & 0o7777, "mtime_ns": stat.st_mtime_ns}
+            attributes = {} if found is None else {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
             self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
             piece = bytearray(PIECE)
             while True:
@@ -304,9 +296,7 @@ class Writer:
         with self._step:
             files = [file for file in reader.files if path is None or file.path == path]
             if path is not None and not files:
-                error = NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
-                error.status, error.status_name = 7, "LMC_ERR_NOT_FOUND"
-                raise error
+                raise say(NotFoundError, f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
                 if file.path in self._paths:
                     raise ValueError(f"two files would be {file.path!r}")

@@ -352,7 +352,8 @@ def _relate(base: Any, path: Any) -> str:
 class SaveTransforms(_StorageWriterTransforms):
     """What Writer does, for other writers that are made from FileSystemWriter: `writer.transforms = SaveTransforms(path)`.
 
-    path: where the checkpoint goes. base, level, threads, storage_options: as of Writer.
+    path: where the checkpoint goes. base, level, threads, storage_options: as of Writer. Made before the writer opens a file:
+    that the base is not overwritten, nor what it needs, is checked here (ValueError).
     """
 
     def __init__(
@@ -370,6 +371,9 @@ class SaveTransforms(_StorageWriterTransforms):
         self._base = _open_base(base, storage_options)
         #: torch does not pass on what is raised in a writer's threads, nor what torch.save's stream raises.
         self.errors: list[BaseException] = []
+        if self._base is not None:
+            fs, where = _open_file_system(path, storage_options)
+            self.check_base(is_deep=fs.exists(fs.concat_path(where, ".metadata")))  # else no checkpoint can be lost
 
     def transform_save_stream(self, write_item: WriteItem, raw_stream: io.IOBase) -> tuple[IO[bytes], list[str]]:
         output, _ = super().transform_save_stream(write_item, raw_stream)

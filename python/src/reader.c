@@ -305,14 +305,14 @@ static PyObject *reader_file_path(PyObject *self, PyObject *args)
 }
 
 /* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
- * unless its directory is listed as one. Of files without tensors only names can tell. */
+ * unless its directory is listed as one. Of files without tensors only names can tell. A .distcp
+ * file is a row of such archives. */
 static int may_be_archive(const lmc_file *f)
 {
     static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
     const size_t length = strlen(f->path);
     size_t i;
     if (f->size < 64) return 0;
-    if (length >= 7 && strcmp(f->path + length - 7, ".distcp") == 0) return 0;
     for (i = 0; i < f->n_tensors; i++) {
         const lmc_tensor *const t = &f->tensors[i];
         if (t->size && t->offset + t->size == f->size && strcmp(t->name, "@directory") != 0)

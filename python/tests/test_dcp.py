@@ -375,6 +375,9 @@ def test_a_base_is_not_overwritten(tmp_path, state, n):
     for target in ("0", "link"):
         with pytest.raises(BaseException, match="a delta of itself" if n == 1 else "both would be lost"):
             save(step(state), tmp_path / target, base=tmp_path / str(n - 1))
+        with pytest.raises(ValueError, match="a delta of itself" if n == 1 else "both would be lost"):
+            lmc.SaveTransforms(tmp_path / target, base=tmp_path / str(n - 1))  # for other writers, which do not ask
+    lmc.SaveTransforms(tmp_path / "another", base=tmp_path / str(n - 1))
     assert {x: x.read_bytes() for x in tmp_path.rglob("*") if x.is_file() and "link" not in x.parts} == before
     check(lmc.Reader(tmp_path / "0"), state)
     save(state, tmp_path / "0")  # without a base: what there is, may be replaced

@@ -1,5 +1,5 @@
-"""register_modelexpress() with the receiver and trainer of ModelExpress 0.7, where they can be imported; its decompressor as the
-receiver calls it, anyway."""
+"""register_modelexpress() with the receiver and trainer of ModelExpress 0.7, where they can be imported (they need no GPU); its
+decompressor as the receiver calls it, anyway."""
 
 import json
 import sys
@@ -96,3 +96,83 @@ def test_their_receiver(theirs, step, tmp_path):
     assert (tmp_path / "model").read_bytes() == b"head" + new.tobytes()
     with pytest.raises(ValueError, match="checksum differs"):
         checkpoint._apply_shards({"s": (shard, ["w"])}, index_metadata=metadata)
+
+
+class Bucket:
+    """What their S3Client does, in memory."""
+
+    def __init__(self):
+        self.objects = {}
+
+    def put(self, *, uri, data):
+        assert self.objects.setdefault(uri, bytes(data)) == data
+
+    def get(self, uri):
+        return self.objects[uri]
+
+    def size(self, uri):
+        return len(self.objects[uri])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_from_trainer_to_receiver(theirs, tmp_path, monkeypatch):
+    """Their classes at both ends: two steps are published as xor deltas of lmc, and a receiver replays them in one call."""
+    receiver, trainer = theirs
+    if not hasattr(receiver, "_LocalCheckpoint"):
+        pytest.skip("without modelexpress itself, of which a part stands in for it")
+    import torch
+    from modelexpress_rl import refit_pb2 as pb
+    from modelexpress_rl.object_storage import ObjectStorageType
+    from modelexpress_rl.train import WeightPayloadFormat
+    from modelexpress_rl.version import WeightVersionRef
+    from safetensors.torch import load_file, save_file
+
+    def versions():
+        for n in (1, 2):
+            yield f"v{n}", f"v{n - 1}", f"s3://b/m/v{n}/model.safetensors.index.json"
+
+    def answer(request, timeout):
+        uid, base, uri = next(x for x in versions() if x[0] == request.uid)
+        storage = pb.ObjectStorageSource(storage_type=pb.OBJECT_STORAGE_TYPE_S3, uri=uri)
+        delta = pb.WEIGHT_PAYLOAD_FORMAT_XOR_DELTA
+        version = pb.WeightVersion(uid=uid, model_name="m", object_storage=storage, payload_format=delta, base_version_id=base)
+        return pb.GetWeightVersionResponse(version=version)
+
+    torch.manual_seed(1)
+    state = {"w": torch.randn(300, 400).to(torch.bfloat16), "frozen": torch.randn(50), "norm": torch.ones(77)}
+    (tmp_path / "seed").mkdir()
+    save_file(state, tmp_path / "seed" / "model.safetensors")
+    bucket = Bucket()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        publication = trainer.CanonicalDeltaPublicationMethod(
+            config=types.SimpleNamespace(initial_base_version_id="v0", uri_prefix="s3://b/m"),
+            model_name="m",
+            service=lambda: types.SimpleNamespace(GetWeightVersion=answer),
+            rpc_timeout_seconds=1,
+            process_group=None,
+            read_seed_tensor=lambda name: state[name].reshape(-1).view(torch.uint8).numpy(),
+            s3=bucket,
+        )
+        publication.prepare_base(hf_tensor_iter=[list(state.items())])
+        for name, _, uri in versions():
+            state = {**state, "w": state["w"].clone()}
+            state["w"].view(-1)[::50] *= 1.01
+            ref = WeightVersionRef(name)
+            publication.publish(version=ref, staged=publication.stage(version=ref, hf_tensor_iter=[list(state.items())]))
+            assert json.loads(bucket.objects[uri])["metadata"]["compression_format"] == "lmc"
+    finally:
+        torch.distributed.destroy_process_group()
+    assert all(len(x) < 100_000 for x in bucket.objects.values())  # of 240,000
+    config = receiver.ObjectStorageGeneratorConfig(
+        storage_type=ObjectStorageType.S3,
+        initial_base_version_id="v0",
+        seed_checkpoint_path=tmp_path / "seed",
+        refit_checkpoint_dir=tmp_path / "refit",
+    )
+    checkpoint = receiver._LocalCheckpoint(model_name="m", config=config, s3=bucket)
+    checkpoint.initialize()
+    chain = tuple(receiver._S3Version(uid, base, WeightPayloadFormat.XOR_DELTA, uri) for uid, base, uri in versions())
+    prepared = checkpoint.prepare_chain(chain)
+    found = load_file(prepared.path / "model.safetensors")
+    assert prepared.target_version == "v2" and all(torch.equal(found[name], t) for name, t in state.items())

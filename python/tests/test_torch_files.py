@@ -12,6 +12,7 @@ import lmc_codec
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint
 from lmc_codec.torch import load_file, safe_open
 
 
@@ -187,3 +188,99 @@ def test_what_is_not_understood_is_refused(tmp_path, monkeypatch):
     with lmc_codec.open(tmp_path / "v.pt.lmc") as r:
         x = r.info("t")
         assert x.strides == (1, 40) and x.span == 6400
+
+
+def make_checkpoint():
+    g = torch.Generator().manual_seed(4)
+    return {
+        "plain": torch.randn(30, 20, generator=g),
+        "square": torch.randn(40, 40, generator=g).t(),
+        "turned": torch.randn(50, 40, generator=g).to(torch.bfloat16).t(),
+        "conv": torch.randn(8, 6, 3, 3, generator=g).to(memory_format=torch.channels_last),
+        "optimizer": {"m": torch.randn(3, 4, generator=g).t(), "step": 7},
+        "scalar": torch.tensor(3.5),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # torch: "assuming the intent is to save in a single process"
+@pytest.mark.parametrize("way", ["directory", "file"])
+def test_distcp(tmp_path, way):
+    """Files of torch.distributed.checkpoint: with .metadata in the snapshot, or read by the command from beside it."""
+    state = make_checkpoint()
+    torch.distributed.checkpoint.save(state, checkpoint_id=tmp_path / "step")
+    path = "step" if way == "directory" else "step/__0_0.distcp"
+    run_command(path, cwd=tmp_path)
+    found = load_file(tmp_path / f"{path}.lmc")
+    expected = flatten(state)
+    if way == "file":  # what has other dimensions in memory is called after these
+        assert {name.partition("[")[0] for name in found} == set(expected)
+        found = {name.partition("[")[0]: t for name, t in found.items()}
+        for name, t in expected.items():
+            assert found[name].dtype == t.dtype and torch.equal(found[name], t), name
+        return
+    check(tmp_path / "step.lmc", expected)
+    with lmc_codec.open(tmp_path / "step.lmc") as r:
+        assert set(r.keys()) == set(expected)
+        assert r.get("turned[0:50,0:40]", framework="torch").shape == (50, 40)  # as `lmc -l` lists what is stored
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_distcp_that_is_not_understood(tmp_path, monkeypatch):
+    """Nothing is given that may be transposed: not in a delta without its base, nor if .metadata is another checkpoint's."""
+    state = make_checkpoint()
+    for step in ("one", "two"):
+        torch.distributed.checkpoint.save(state, checkpoint_id=tmp_path / step)
+        state["plain"] = state["plain"] + 1
+    run_command("--base", "one", "two", cwd=tmp_path)
+    with lmc_codec.open(tmp_path / "two.lmc") as r, pytest.raises(lmc_codec.MissingBaseError):
+        r.get("square")
+    run_command("one", cwd=tmp_path)
+    with lmc_codec.open(tmp_path / "two.lmc", base=tmp_path / "one.lmc") as r:
+        assert torch.equal(r.get("square", framework="torch"), state["square"])
+    import lmc_codec._dcp_views as views
+
+    monkeypatch.setattr(views, "parse_metadata", lambda data: {"__0_0.distcp": [views.Item("square", 64, 9000, (0, 0), (40, 40))]})
+    with lmc_codec.open(tmp_path / "one.lmc") as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
+        r.get("square")
+
+
+@pytest.mark.parametrize("change", [*HOSTILE.values(), lambda p: p.replace(b"storage_data", b"storage-data"), lambda p: b""])
+def test_hostile_metadata(change):
+    from lmc_codec._dcp_views import parse_metadata
+
+    meta = torch.distributed.checkpoint.metadata
+    index, place = meta.MetadataIndex("a"), torch.distributed.checkpoint.filesystem._StorageInfo("f", 3, 40)
+    data = pickle.dumps(meta.Metadata({}, storage_data={index: place}))
+    assert [(x.name, x.offset, x.size) for x in parse_metadata(data)["f"]] == [("a", 3, 40)]
+    if change(data) != data:
+        with pytest.raises(ValueError):
+            parse_metadata(change(data))
+
+
+def test_parts_of_names():
+    from lmc_codec._dcp_views import Item
+    from lmc_codec._torch_views import View
+
+    view = View("", "F32", (256, 8, 8), (64, 8, 1), False)
+    for position, extents, name in (
+        ((0, 0, 0), (256, 8, 8), "w"),
+        ((256, 0, 0), (512, 8, 8), "w[256:512]"),
+        ((0, 8, 0), (256, 16, 8), "w[0:256,8:16]"),
+        ((), (), "w"),
+    ):
+        assert Item("w", 0, 0, position, extents).name_view(view) == name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_checkpoints_of_dcp_are_not_opened_in_parts(tmp_path):
+    import lmc_codec.dcp
+
+    for name, writer in (("lmc", lmc_codec.dcp.Writer), ("plain", torch.distributed.checkpoint.FileSystemWriter)):
+        torch.distributed.checkpoint.save({"a": torch.ones(3000).view(50, 60).t()}, storage_writer=writer(tmp_path / name))
+        for way in (lmc_codec.open, load_file):
+            with pytest.raises(lmc_codec.UnsupportedError, match=r"lmc_codec.dcp.Reader"):
+                way(tmp_path / name / "__0_0.distcp")
+            with pytest.raises(IsADirectoryError, match=r"lmc_codec.dcp.Reader"):
+                way(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        lmc_codec.open(tmp_path / "none.distcp")

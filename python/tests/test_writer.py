@@ -2,6 +2,7 @@
 
 import gc
 import io
+import json
 import os
 import stat
 import threading
@@ -237,3 +238,17 @@ def test_out_of_another_shape(tmp_path, weights):
                 memory = np.frombuffer(out, np.uint16) if isinstance(out, bytearray) else out.view(np.uint16)
                 memory[...] = 0
                 assert call() is out and memory.tobytes() == weights.tobytes()
+
+
+@pytest.mark.parametrize("header", [{"a": 1}, {"a": {"dtype": "U8", "shape": [9], "data_offsets": [0, 99]}}, {"a": {"data_offsets": [0, 9]}}])
+def test_a_damaged_safetensors_file(tmp_path, header):
+    """As a base it is refused with its name; as a file it is bytes like others."""
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + b"123456789"
+    (tmp_path / "x.safetensors").write_bytes(data)
+    with pytest.raises(ValueError, match="x.safetensors is damaged"):
+        lmc.Writer(tmp_path / "a.lmc", base=tmp_path / "x.safetensors")
+    with lmc.Writer(tmp_path / "b.lmc") as w:
+        w.add_file(tmp_path / "x.safetensors")
+    with lmc.open(tmp_path / "b.lmc") as r:
+        assert r.keys() == [] and r.read() == data

@@ -1,0 +1,137 @@
+"""What payloads of weight sync are made of, and checksums of tensors."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+
+import numpy as np
+
+from . import _arrays, _lmc
+from ._errors import BaseError, LMCError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Checksum = Callable[[Bytes], str]  #: hexadecimal digits
+
+    class Codec(Protocol):
+        """A difference of two tensors. out may be old."""
+
+        def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray: ...
+        def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None: ...
+
+
+COPY_SIZE = 8 << 20
+
+
+class SyncError(LMCError):
+    """Refused: nothing has changed. code: that of the command."""
+
+    code = 1
+
+
+class SyncCorrupt(SyncError):
+    code = 3
+
+
+class SyncWrongBase(SyncError):
+    code = 4
+
+
+class LMC:
+    """Blocks, whose prediction is the old tensor."""
+
+    def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray:
+        return _lmc.tensor_encode(new.data, dtype if dtype in _arrays.BITS else "AUTO", old.data)
+
+    def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+        try:
+            _lmc.tensor_decode(payload, out.data, "AUTO", old.data)
+        except BaseError as error:
+            raise SyncWrongBase(str(error))
+        except LMCError as error:
+            raise SyncCorrupt(str(error))
+
+
+class Zstd:
+    """The incumbents', of the xor. It cannot tell a wrong base from corrupt data: both end in a wrong checksum."""
+
+    encoding = "xor"
+
+    def __init__(self) -> None:
+        self.zstd = import_package("zstandard")
+
+    def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes:
+        data: bytes = self.zstd.ZstdCompressor(level=1).compress(new ^ old)  # slime's level
+        return data
+
+    def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+        try:
+            self.apply(out, old, payload)
+        except (self.zstd.ZstdError, ValueError, IndexError) as error:
+            raise SyncCorrupt("zstd + %s: %s" % (self.encoding, error))
+
+    def apply(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+        at = 0
+        with self.zstd.ZstdDecompressor().stream_reader(payload) as stream:
+            while chunk := stream.read(COPY_SIZE):
+                end = at + len(chunk)
+                np.bitwise_xor(old[at:end], np.frombuffer(chunk, np.uint8), out=out[at:end])
+                at = end
+        if at != out.size:
+            raise ValueError("%d bytes in place of %d" % (at, out.size))
+
+
+class ZstdOverwrite(Zstd):
+    """A count of 4 bytes, as many positions of 4, as many new bytes."""
+
+    encoding = "overwrite"
+
+    def apply(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+        data = np.frombuffer(self.zstd.ZstdDecompressor().stream_reader(payload).read(5 + 5 * out.size), np.uint8)
+        count = int.from_bytes(data[:4], "little")
+        if data.size != 4 + 5 * count:
+            raise ValueError("%d bytes for %d positions" % (data.size, count))
+        out[:] = old
+        out[data[4:4 + 4 * count].view("<u4")] = data[4 + 4 * count:]
+
+
+CODECS: dict[tuple[str, str], type[LMC] | type[Zstd]] = {
+    ("lmc", "prediction"): LMC,
+    ("zstd", "xor"): Zstd,
+    ("zstd", "overwrite"): ZstdOverwrite,
+}
+
+
+def find_codec(where: str, compression: Any, encoding: Any) -> Codec:
+    if compression not in ("lmc", "zstd"):
+        raise SyncError("%s: compression_format %s is not one of lmc, zstd" % (where, ascii(compression)))
+    if (compression, str(encoding)) not in CODECS:
+        raise SyncError("%s: delta_encoding %s is not known with %s" % (where, ascii(encoding), compression))
+    return CODECS[compression, str(encoding)]()
+
+
+def import_package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise SyncError("the Python package %s is missing: python3 -m pip install %s" % (name, name))
+
+
+def find_checksum(algorithm: Any) -> Checksum:
+    """The function that takes a checksum; the names are slime's."""
+    if algorithm == "adler32":
+        return lambda data: "%08x" % zlib.adler32(data.data)
+    if algorithm == "xxh3-128":
+        xxhash = import_package("xxhash")
+        return lambda data: str(xxhash.xxh3_128(data).hexdigest())
+    if algorithm == "blake3":
+        blake3 = import_package("blake3")
+        return lambda data: str(blake3.blake3(data).hexdigest())
+    raise SyncError("checksum_format %s is not one of xxh3-128, adler32, blake3" % ascii(algorithm))

@@ -1,0 +1,133 @@
+"""Versions that were published: how their directories are laid out, and what is said of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, NamedTuple
+
+from ._sync_codecs import SyncCorrupt, SyncError, find_checksum, find_codec
+from ._sync_files import INDEX, Tensor, read_json, read_shard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._sync_codecs import Bytes, Checksum, Codec
+
+MANIFEST = "manifest.json"  # SkyRL's index
+CHECKSUMS_FILE = "weight_sync.json"
+
+
+class Version(NamedTuple):
+    """Full: base and codec are None, and there are no payloads."""
+
+    number: int
+    path: str
+    base: int | None
+    codec: Codec | None
+    checksum: Checksum | None
+    payloads: dict[str, Tensor]  #: the packed bytes
+    checksums: dict[str, str]  #: of the new bytes
+    headers: dict[str, str] = {}  #: if full: of what is before the tensors of a file
+
+    def check(self, name: str, data: Bytes) -> bool:
+        """Whether a tensor is what it is in this version, as far as that tells."""
+        return self.checksum is None or name not in self.checksums or self.checksum(data) == self.checksums[name]
+
+
+LAYOUTS = {"slime": ("weight_v%06d", r"weight_v(\d{6,})", INDEX), "skyrl": ("v%08d", r"v(\d{8,})", MANIFEST)}
+
+
+def read_number(where: str, values: dict[str, Any], key: str) -> int:
+    try:
+        return int(values[key])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise SyncCorrupt("%s: no number %s" % (where, key))
+
+
+def find_versions(sync_dir: str) -> dict[int, str]:
+    """number -> directory, of those that are finished: a delta's index is written last."""
+    versions: dict[int, str] = {}
+    for name in sorted(os.listdir(sync_dir)):
+        for _, pattern, index in LAYOUTS.values():
+            match, path = re.fullmatch(pattern, name), os.path.join(sync_dir, name)
+            if match and (os.path.exists(os.path.join(path, index)) or os.path.exists(os.path.join(path, "model.safetensors"))):
+                versions[int(match[1])] = path
+    return versions
+
+
+def read_version(number: int, path: str) -> Version:
+    """Reads and checks all that is said of a version; its payloads are read when they are applied."""
+    manifest = read_json(os.path.join(path, MANIFEST))
+    if manifest is not None:
+        return read_manifest(number, path, manifest)
+    where = os.path.join(path, INDEX)
+    index = read_json(where) or {}
+    meta = index.get("metadata") or {}
+    if not isinstance(meta, dict):
+        raise SyncCorrupt("%s: metadata is no object" % where)
+    if "delta_encoding" not in meta:
+        if "base_version" in meta or "compression_format" in meta:
+            raise SyncCorrupt("%s: a delta, and delta_encoding is missing" % where)
+        where = os.path.join(path, CHECKSUMS_FILE)
+        stored = read_json(where)
+        if stored is None:
+            return Version(number, path, None, None, None, {}, {}, {})
+        if not isinstance(stored.get("checksums"), dict) or not isinstance(stored.get("headers"), dict):
+            raise SyncCorrupt("%s: no objects checksums and headers" % where)
+        return Version(number, path, None, None, find_checksum(stored.get("checksum_format")), {}, stored["checksums"], stored["headers"])
+    codec = find_codec(where, meta.get("compression_format"), meta["delta_encoding"])
+    payloads: dict[str, Tensor] = {}
+    checksums: dict[str, Any] = {}
+    try:
+        weight_map: dict[str, str] = index["weight_map"]
+        files = sorted(set(weight_map.values()))
+        for file in files:
+            if os.path.basename(file) != file:
+                raise ValueError("%s is not a file's name" % ascii(file))
+            tensors, digests = read_shard(os.path.join(path, file))
+            for t in tensors:
+                if weight_map.get(t.name) != file:
+                    raise ValueError("tensor %s is in %s, which is not what weight_map says" % (ascii(t.name), file))
+                payloads[t.name], checksums[t.name] = t, digests.get(t.name)
+        if len(payloads) != len(weight_map):
+            raise ValueError("weight_map names tensors that are not there")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SyncCorrupt("%s: %s" % (where, error))
+    return check_version(where, Version(read_number(where, meta, "version"), path, read_number(where, meta, "base_version"), codec,
+                                        find_checksum(meta.get("checksum_format")), payloads, checksums), number)
+
+
+def read_manifest(number: int, path: str, manifest: dict[str, Any]) -> Version:
+    """SkyRL's index. It has no compression_format: ours says so beside the rest, theirs is always zstd + xor."""
+    where = os.path.join(path, MANIFEST)
+    codec = find_codec(where, manifest.get("compression_format", "zstd"), manifest.get("delta_encoding", "xor"))
+    payloads: dict[str, Tensor] = {}
+    checksums: dict[str, Any] = {}
+    shards: dict[str, dict[str, Tensor]] = {}
+    algorithms = {"xxh3-128"}
+    try:
+        algorithms = {r["checksum_algorithm"] for r in manifest["tensors"]} or algorithms
+        for r in manifest["tensors"]:
+            file = r["payload_file"]
+            if os.path.basename(file) != file or not isinstance(r["name"], str):
+                raise ValueError("%s is not a file's name, or %s not a tensor's" % (ascii(file), ascii(r["name"])))
+            if file not in shards:
+                shards[file] = {t.name: t for t in read_shard(os.path.join(path, file))[0]}
+            payloads[r["name"]], checksums[r["name"]] = shards[file][r["payload_key"]], r["checksum"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SyncCorrupt("%s: %s" % (where, error))
+    if len(algorithms) != 1:
+        raise SyncError("%s: several checksum algorithms" % where)
+    return check_version(where, Version(read_number(where, manifest, "version"), path, read_number(where, manifest, "base_version"), codec,
+                                        find_checksum(algorithms.pop()), payloads, checksums), number)
+
+
+def check_version(where: str, version: Version, number: int) -> Version:
+    if version.number != number:
+        raise SyncCorrupt("%s says that it is version %d" % (where, version.number))
+    if version.base is None or not 0 <= version.base < version.number:
+        raise SyncCorrupt("%s: version %d cannot build on %d" % (where, number, version.base or 0))
+    for name, digest in version.checksums.items():
+        if not isinstance(digest, str):
+            raise SyncCorrupt("%s: no checksum for tensor %s" % (where, ascii(name)))
+    return version
