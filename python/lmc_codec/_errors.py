@@ -112,6 +112,7 @@ _KINDS: dict[int, type[LMCError]] = {
 
 _STATUSES: dict[type[LMCError], tuple[int, str]] = {
     ArgumentError: (1, "LMC_ERR_ARGUMENT"),
+    ReadError: (5, "LMC_ERR_READ"),
     NotFoundError: (7, "LMC_ERR_NOT_FOUND"),
     TruncatedError: (23, "LMC_ERR_TRUNCATED"),
     MissingBaseError: (30, "LMC_ERR_BASE_MISSING"),
