@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, say
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, ReadError, UnsupportedError, say
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -94,6 +95,12 @@ class Reader:
         storage_options: dict[str, Any] | None = None,
     ):
         n_threads = count_threads(threads)
+        limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
+        self._how = (
+            _lasting(source),
+            _lasting(base),
+            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
+        )
         self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
@@ -381,6 +388,14 @@ class Reader:
         self._object.close()
         self._source.close()
 
+    def __reduce__(self) -> Any:
+        """Of a path or a URL: who unpickles it (a worker of a DataLoader) opens it again."""
+        source, base, options = self._how
+        if source is None or base is None:
+            what = "it reads bytes or a file object" if source is None else "its base is in memory"
+            raise TypeError(f"{self!r} is not pickled, since {what}: open it where it is used (in the worker)")
+        return _reopen, (source, base, options, self.identity)
+
     def __enter__(self) -> Reader:
         return self
 
@@ -389,6 +404,23 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>"
+
+
+def _lasting(x: Any) -> Any:
+    """What stands for a source or a base in another process, of another directory; None if nothing does. (): no base."""
+    if x is None:
+        return ()
+    if isinstance(x, (str, os.PathLike)):
+        return x if "://" in os.fsdecode(x) else os.path.abspath(x)
+    return x if isinstance(x, Reader) else None
+
+
+def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) -> Reader:
+    reader = Reader(source, base=None if base == () else base, **options)
+    if reader.identity != identity:
+        reader.close()
+        raise say(ReadError, f"{reader.name}: it is another file than the one whose Reader was pickled")
+    return reader
 
 
 class Slice:

@@ -164,6 +164,14 @@ def _of_file(file: Any) -> Source:
     return Source(_File(file), size, name)
 
 
+def check_bytes(data: Any, function: str, instead: str) -> None:
+    """Of what takes no names: who was given data would otherwise open what they say."""
+    try:
+        memoryview(data)
+    except TypeError:
+        raise TypeError(f"{function}() takes bytes, not {type(data).__name__}: {instead}") from None
+
+
 def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> Source:
     """A path, URL, buffer or file object."""
     if isinstance(where, str) and where.lower().startswith(("http://", "https://")):
