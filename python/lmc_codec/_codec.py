@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from . import _arrays, _lmc
 from ._errors import UnsupportedError, WrongBaseError, say
-from ._sources import check_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -88,7 +87,6 @@ def decompress(
     """
     from ._reader import Reader
 
-    check_bytes(data, "decompress", "lmc_codec.open() takes paths, URLs and files")
     plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
     if len(plain.files) != 1 or len(plain.files[0].tensors) > 1 or plain.files[0].is_directory:
         raise UnsupportedError("this is not one tensor: lmc_codec.open reads it")

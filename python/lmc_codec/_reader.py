@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, ReadError, UnsupportedError, say
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, say
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -406,23 +406,6 @@ class Reader:
         return f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>"
 
 
-def _lasting(x: Any) -> Any:
-    """What stands for a source or a base in another process, of another directory; None if nothing does. (): no base."""
-    if x is None:
-        return ()
-    if isinstance(x, (str, os.PathLike)):
-        return x if "://" in os.fsdecode(x) else os.path.abspath(x)
-    return x if isinstance(x, Reader) else None
-
-
-def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) -> Reader:
-    reader = Reader(source, base=None if base == () else base, **options)
-    if reader.identity != identity:
-        reader.close()
-        raise say(ReadError, f"{reader.name}: it is another file than the one whose Reader was pickled")
-    return reader
-
-
 class Slice:
     """A tensor that is read by parts: numbers, slices with positive steps and an Ellipsis read the blocks that they need;
     whatever else the framework takes (lists, masks, None) reads the tensor."""
@@ -528,6 +511,25 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
         count.append(m)
         steps.append(step)
     return start, count, steps, keep
+
+
+def _lasting(x: Any) -> Any:
+    """What stands for a source or a base in another process, of another directory; None if nothing does. (): no base."""
+    if x is None:
+        return ()
+    if isinstance(x, (str, os.PathLike)):
+        return x if "://" in os.fsdecode(x) else os.path.abspath(x)
+    return x if isinstance(x, Reader) else None
+
+
+def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) -> Reader:
+    from ._errors import ReadError
+
+    reader = Reader(source, base=None if base == () else base, **options)
+    if reader.identity != identity:
+        reader.close()
+        raise say(ReadError, f"{reader.name}: it is another file than the one whose Reader was pickled")
+    return reader
 
 
 def open(

@@ -110,6 +110,14 @@ class _Fsspec(Ranges):
         return bytes(data)
 
 
+def check_bytes(data: Any, function: str, instead: str) -> None:
+    """Of what takes no names: who was given data would otherwise open what they say."""
+    try:
+        memoryview(data)
+    except TypeError:
+        raise TypeError(f"{function}() takes bytes, not {type(data).__name__}: {instead}") from None
+
+
 def _is_plain_file(file: Any) -> bool:
     raw = getattr(file, "raw", file)
     return isinstance(file, (io.FileIO, io.BufferedReader, io.BufferedRandom)) and isinstance(raw, io.FileIO)
@@ -131,11 +139,7 @@ def _of_path(path: Any) -> Source:
     try:
         if os.path.isdir(path):
             raise IsADirectoryError(f"{os.fspath(path)} is a directory: `lmc {os.fspath(path)}` makes an LMC file of it")
-        try:
-            size = os.lseek(fd, 0, os.SEEK_END)
-        except OSError:
-            raise _cannot_seek(os.fsdecode(path)) from None
-        return Source(fd, size, os.fsdecode(path), fd)
+        return Source(fd, os.lseek(fd, 0, os.SEEK_END), os.fsdecode(path), fd)
     except BaseException:
         os.close(fd)
         raise
@@ -164,17 +168,9 @@ def _of_file(file: Any) -> Source:
     return Source(_File(file), size, name)
 
 
-def check_bytes(data: Any, function: str, instead: str) -> None:
-    """Of what takes no names: who was given data would otherwise open what they say."""
-    try:
-        memoryview(data)
-    except TypeError:
-        raise TypeError(f"{function}() takes bytes, not {type(data).__name__}: {instead}") from None
-
-
 def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> Source:
     """A path, URL, buffer or file object."""
-    if isinstance(where, str) and where.lower().startswith(("http://", "https://")):
+    if isinstance(where, str) and where.startswith(("http://", "https://")):
         from ._http import HTTP
 
         http = HTTP(where, dict(storage_options or {}))
@@ -190,7 +186,12 @@ def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> So
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from error
     if isinstance(where, (str, os.PathLike)):
-        return _of_path(where)
+        try:
+            return _of_path(where)
+        except OSError as error:
+            if error.errno != errno.ESPIPE:
+                raise
+            raise _cannot_seek(os.fsdecode(where)) from None
     if hasattr(where, "read") and hasattr(where, "seek"):
         return _of_file(where)
     try:

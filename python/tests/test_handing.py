@@ -113,7 +113,7 @@ def test_code_that_catches_the_error_of_safetensors(files):
 
 def test_data_is_no_name(files, weights):
     data = (files / "a.lmc").read_bytes()
-    for function in (lmc.numpy.load, lmc.torch.load, lmc.decompress):
+    for function in (lmc.numpy.load, lmc.torch.load):
         for wrong in ("a.lmc", files / "a.lmc", "http://127.0.0.1:1/a.lmc", io.BytesIO(data)):
             with pytest.raises(TypeError, match="takes bytes, not .* takes paths, URLs and files"):
                 function(wrong)
