@@ -164,13 +164,13 @@ def test_silence(server, array):
 
     server.answer = answer
     start = time.monotonic()
-    assert same(read(server, timeout=0.1), array)
+    assert same(read(server, timeout=0.4), array)
     with socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         dead.listen()
         with pytest.raises(lmc.ReadError, match=r"http://.*a.lmc: no answer for 0.05 s .*'timeout'.*, 4 times"):
             lmc.open(f"http://127.0.0.1:{dead.getsockname()[1]}/a.lmc", storage_options={"timeout": 0.05})
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
     over.set()
     assert _http.take_options({}) == ({}, 30) and _http.take_options({"timeout": None})[1] is None
 
