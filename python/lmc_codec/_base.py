@@ -41,6 +41,9 @@ class Base:
         """32 bytes: what a delta's `base_identity` says."""
         return self._object.identity
 
+    def __reduce__(self) -> Any:
+        raise TypeError("lmc_codec.Base is of arrays in this process, and not pickled: make it where it is used, from the arrays")
+
     def __repr__(self) -> str:
         return f"<lmc_codec.Base {self.identity.hex()[:16]}>"
 

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import sys
+
 from . import _lmc
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from typing import Any
 
-class LMCError(Exception):
-    """What the library refuses or cannot do. `status` is its number, `status_name` its name in C."""
+
+class _Root(Exception):
+    """Stands where SafetensorError will, if it comes. Python lets the base of a class be another one of the same layout."""
+
+
+class LMCError(_Root):
+    """What the library refuses or cannot do. `status` is its number, `status_name` its name in C.
+
+    Where safetensors is loaded it is a SafetensorError, too: code that changes the import line goes on catching it."""
 
     status: int = 0
     status_name: str = ""
 
+    def __new__(cls, *args: Any) -> LMCError:
+        if LMCError.__base__ is _Root and "safetensors" in sys.modules:
+            _become_theirs(sys.modules["safetensors"])
+        return super().__new__(cls, *args)
+
     def __str__(self) -> str:  # KeyError would quote it
         return str(self.args[0]) if self.args else ""
+
+
+def _become_theirs(safetensors: Any) -> None:
+    theirs = getattr(safetensors, "SafetensorError", None)
+    if isinstance(theirs, type) and theirs.__base__ is Exception:
+        LMCError.__bases__ = (theirs,)
 
 
 class ArgumentError(LMCError, ValueError):
@@ -112,6 +135,7 @@ _KINDS: dict[int, type[LMCError]] = {
 
 _STATUSES: dict[type[LMCError], tuple[int, str]] = {
     ArgumentError: (1, "LMC_ERR_ARGUMENT"),
+    ReadError: (5, "LMC_ERR_READ"),
     NotFoundError: (7, "LMC_ERR_NOT_FOUND"),
     TruncatedError: (23, "LMC_ERR_TRUNCATED"),
     MissingBaseError: (30, "LMC_ERR_BASE_MISSING"),

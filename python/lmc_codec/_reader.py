@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
@@ -97,6 +98,12 @@ class Reader:
         storage_options: dict[str, Any] | None = None,
     ):
         n_threads = count_threads(threads)
+        limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
+        self._how = (
+            _lasting(source),
+            _lasting(base),
+            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
+        )
         self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
@@ -412,6 +419,14 @@ class Reader:
         self._object.close()
         self._source.close()
 
+    def __reduce__(self) -> Any:
+        """Of a path or a URL: who unpickles it (a worker of a DataLoader) opens it again."""
+        source, base, options = self._how
+        if source is None or base is None:
+            what = "it reads bytes or a file object" if source is None else "its base is in memory"
+            raise TypeError(f"{self!r} is not pickled, since {what}: open it where it is used (in the worker)")
+        return _reopen, (source, base, options, self.identity)
+
     def __enter__(self) -> Reader:
         return self
 
@@ -529,6 +544,25 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
     return start, count, steps, keep
 
 
+def _lasting(x: Any) -> Any:
+    """What stands for a source or a base in another process, of another directory; None if nothing does. (): no base."""
+    if x is None:
+        return ()
+    if isinstance(x, (str, os.PathLike)):
+        return x if "://" in os.fsdecode(x) else os.path.abspath(x)
+    return x if isinstance(x, Reader) else None
+
+
+def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) -> Reader:
+    from ._errors import ReadError
+
+    reader = Reader(source, base=None if base == () else base, **options)
+    if reader.identity != identity:
+        reader.close()
+        raise say(ReadError, f"{reader.name}: it is another file than the one whose Reader was pickled")
+    return reader
+
+
 def open(
     source: Any,
     *,
@@ -544,7 +578,7 @@ def open(
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
     read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
     "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
-    http: headers.
+    http: headers by name, or "headers", and "timeout" (30): seconds without a byte.
     """
     return Reader(
         source,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from _thread import allocate_lock
@@ -13,7 +14,6 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
 TAIL = 64 << 10  # what the library reads first
-SKIP = 64 << 10  # rather read than asked for anew
 PIECE = 32 << 20  # of a range that is asked for in pieces
 
 
@@ -36,11 +36,11 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        if hasattr(self.argument, "close") and isinstance(self.argument, _Ranges):
+        if hasattr(self.argument, "close") and isinstance(self.argument, Ranges):
             self.argument.close()
 
 
-class _Ranges:
+class Ranges:
     """read(offset, size) of something far away. Subclasses have fetch()."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Ranges:
         self.window = b""
 
 
-class _File(_Ranges):
+class _File(Ranges):
     """A file object that can seek. Its position moves."""
 
     def __init__(self, file: Any) -> None:
@@ -93,7 +93,7 @@ class _File(_Ranges):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class _Fsspec(_Ranges):
+class _Fsspec(Ranges):
     """A path of an fsspec file system: each range is one request, whatever its caches."""
 
     def __init__(self, filesystem: Any, path: str) -> None:
@@ -110,79 +110,12 @@ class _Fsspec(_Ranges):
         return bytes(data)
 
 
-class _HTTP(_Ranges):
-    """Ranges of a URL. The first request brings the file's end and tells its size; what is expected comes by one
-    request, as it is needed."""
-
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
-        super().__init__()
-        self.url, self.headers = url, headers
-        self.response: Any = None
-        self.at = self.end = 0
-        self.tag: str | None = None
-        response, start, self.size = self._get(f"bytes=-{TAIL}")
-        with response:
-            self.tail_at, self.tail = start, response.read()
-        if len(self.tail) != self.size - start:
-            raise EOFError(f"{url}: the connection ended early")
-
-    def _get(self, wanted: str) -> tuple[Any, int, int]:
-        import urllib.request
-
-        request = urllib.request.Request(self.url, headers={**self.headers, "Range": wanted})
-        self.n_requests += 1
-        response = urllib.request.urlopen(request)
-        length = response.headers.get("Content-Length")
-        content_range = response.headers.get("Content-Range", "")
-        tag = response.headers.get("ETag")
-        if response.status == 200 and wanted.startswith("bytes=-") and length and int(length) <= TAIL:
-            return response, 0, int(length)  # all of a small file
-        if response.status != 206 or not content_range.startswith("bytes ") or "/" not in content_range:
-            response.close()
-            raise OSError(f"{self.url}: the server does not take requests for ranges; download the file instead")
-        self.url = response.geturl()
-        span, _, total = content_range[6:].partition("/")
-        if self.tag is not None and tag != self.tag:
-            response.close()
-            raise OSError(f"{self.url}: the file has changed since it was opened")
-        self.tag = tag
-        return response, int(span.partition("-")[0]), int(total)
-
-    def __call__(self, offset: int, size: int) -> bytes:
-        with self.lock:
-            if offset >= self.tail_at:
-                tail: bytes = self.tail
-                return tail[offset - self.tail_at : offset - self.tail_at + size]
-            if self.response is None or not self.at <= offset <= self.at + SKIP or offset + size > self.end:
-                self._stop()
-                end = min(self.wanted_end(offset, size), self.size)
-                self.response, self.at, total = self._get(f"bytes={offset}-{end - 1}")
-                self.end = end
-                if self.at != offset or total != self.size:
-                    raise OSError(f"{self.url}: the file has changed since it was opened")
-            self._read(offset - self.at)
-            data = self._read(size)
-            if self.at == self.end:
-                self._stop()
-            return data
-
-    def _read(self, size: int) -> bytes:
-        data: bytes = self.response.read(size) if size else b""
-        self.at += len(data)
-        if len(data) != size:
-            self._stop()
-            raise EOFError(f"{self.url}: the connection ended early")
-        return data
-
-    def _stop(self) -> None:
-        if self.response is not None:
-            self.response.close()
-        self.response = None
-
-    def close(self) -> None:
-        self._stop()
-        self.tail = b""
-        super().close()
+def check_bytes(data: Any, function: str, instead: str) -> None:
+    """Of what takes no names: who was given data would otherwise open what they say."""
+    try:
+        memoryview(data)
+    except TypeError:
+        raise TypeError(f"{function}() takes bytes, not {type(data).__name__}: {instead}") from None
 
 
 def _is_plain_file(file: Any) -> bool:
@@ -190,8 +123,19 @@ def _is_plain_file(file: Any) -> bool:
     return isinstance(file, (io.FileIO, io.BufferedReader, io.BufferedRandom)) and isinstance(raw, io.FileIO)
 
 
+def _cannot_seek(name: str | None) -> OSError:
+    return io.UnsupportedOperation(f"{name or 'the file'} cannot seek, as a pipe cannot: read it to its end, and give the bytes")
+
+
+def refuse_url(path: Any) -> None:
+    """Of what is to be written."""
+    if isinstance(path, str) and "://" in path:
+        raise ValueError(f"{path}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
+
+
 def _of_path(path: Any) -> Source:
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # a pipe that nobody writes to would be waited for
+    fd = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
     try:
         if os.path.isdir(path):
             name = os.fsdecode(path)
@@ -212,6 +156,8 @@ def _of_file(file: Any) -> Source:
     inner = getattr(file, "file", None)  # of tempfile.NamedTemporaryFile
     if inner is not None and _is_plain_file(inner):
         file = inner
+    if hasattr(file, "seekable") and not file.seekable():
+        raise _cannot_seek(name)
     if _is_plain_file(file):
         if file.writable():
             file.flush()
@@ -241,7 +187,9 @@ def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> So
     if isinstance(where, (str, os.PathLike)):
         _refuse_part(os.fsdecode(where))
     if isinstance(where, str) and where.startswith(("http://", "https://")):
-        http = _HTTP(where, dict(storage_options or {}))
+        from ._http import HTTP
+
+        http = HTTP(where, dict(storage_options or {}))
         return Source(http, http.size, where)
     if isinstance(where, str) and "://" in where:
         try:
@@ -249,9 +197,17 @@ def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> So
         except ImportError:
             raise ImportError(f"{where}: pip install fsspec, and what it needs for this protocol") from None
         filesystem, path = url_to_fs(where, **(storage_options or {}))
-        return Source(_Fsspec(filesystem, path), filesystem.size(path), where)
+        try:
+            return Source(_Fsspec(filesystem, path), filesystem.size(path), where)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from error
     if isinstance(where, (str, os.PathLike)):
-        return _of_path(where)
+        try:
+            return _of_path(where)
+        except OSError as error:
+            if error.errno != errno.ESPIPE:
+                raise
+            raise _cannot_seek(os.fsdecode(where)) from None
     if hasattr(where, "read") and hasattr(where, "seek"):
         return _of_file(where)
     try:

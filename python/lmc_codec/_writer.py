@@ -13,6 +13,7 @@ from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError, say
 from ._names import check_key, check_name, check_names, check_path
 from ._reader import Reader
+from ._sources import refuse_url
 from ._threads import count_threads
 
 TYPE_CHECKING = False
@@ -91,6 +92,7 @@ class Writer:
         self.size: int | None = None
         self.data: Any = None  # of a file in memory
         base_object, self._base_files, self._base_arrays = take_base(base, threads)
+        refuse_url(target)
         self._check_target(target)
         sink = self._open(target, _capacity > 0)
         may_quantize = bool(self._policy.rules)

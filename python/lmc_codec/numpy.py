@@ -4,6 +4,7 @@ from __future__ import annotations
 
 
 from ._safetensors import read_file, safe_open, write_bytes, write_file
+from ._sources import check_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -75,4 +76,5 @@ def load_file(
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, Any]:
     """The same, from bytes."""
+    check_bytes(data, "load", "load_file() takes paths, URLs and files")
     return read_file(data, "numpy", base=base, threads=threads)

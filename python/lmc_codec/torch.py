@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ._safetensors import read_file, safe_open, write_bytes, write_file
+from ._sources import check_bytes
 
 __all__ = ["load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]
 
@@ -133,6 +134,7 @@ def load_file(
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, torch.Tensor]:
     """All tensors of an LMC file in memory."""
+    check_bytes(data, "load", "load_file() takes paths, URLs and files")
     return read_file(data, "torch", base=base, threads=threads)
 
 

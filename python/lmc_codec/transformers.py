@@ -60,14 +60,14 @@ class _Tensor:
 
 
 @contextmanager
-def _find_config(path: Path) -> Iterator[Path]:
+def _find_config(checkpoint: Checkpoint) -> Iterator[Path]:
     """The directory with config.json: where the file is, or inside, if it is a snapshot of a directory."""
+    path = Path(checkpoint.path)
     if path.is_dir():
         yield path
         return
-    from ._reader import open
-
-    with open(path) as reader, tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory:
+        reader = checkpoint.readers[0]
         inside = [file for file in reader.files if not file.is_directory and "/" not in file.path]
         if not any(file.path == "config.json" for file in inside):
             yield path.parent
@@ -78,6 +78,24 @@ def _find_config(path: Path) -> Iterator[Path]:
         yield Path(directory)
 
 
+#: Options of from_pretrained that say of which files the model is made, and what is said to who gives them.
+_REFUSED = {
+    "state_dict": "it comes from the LMC files",
+    "gguf_file": "it is read by transformers itself",
+    "variant": "give the LMC file of that variant, or a directory that has no others",
+}
+#: Options that are none of the configuration, though some configurations have the name.
+_NOT_OF_CONFIG = ("dtype", "torch_dtype", "quantization_config", "generation_config", "output_loading_info", "device_map")
+
+
+def _make_config(loader: Any, place: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration, changed by those options that are its own; and the other options."""
+    kept = {name: options[name] for name in _NOT_OF_CONFIG if name in options}
+    rest = {name: value for name, value in options.items() if name not in kept}
+    config, unused = loader.from_pretrained(os.fspath(place), return_unused_kwargs=True, **rest)
+    return config, {**unused, **kept}
+
+
 def from_pretrained(
     model_class: Any,
     path: str | os.PathLike[str],
@@ -85,6 +103,7 @@ def from_pretrained(
     base: Any = None,
     threads: int | None = None,
     config: Any = None,
+    subfolder: str = "",
     **options: Any,
 ) -> Any:
     """A model, as model_class.from_pretrained(path, **options) makes it, from LMC files.
@@ -92,25 +111,33 @@ def from_pretrained(
     model_class: AutoModelForCausalLM, LlamaForCausalLM, ... path: a directory with config.json and LMC files (with
     model.safetensors.index.json those that it names), or an LMC file that was made of such a directory. base: the checkpoint
     that this is a delta of, such a directory or file, or one of safetensors. threads: None is as many as there are, at most 8.
-    options: of from_pretrained: dtype, device_map, attn_implementation, ...
+    config: one, or where it is. subfolder: of the directory. options: of from_pretrained: dtype, device_map,
+    attn_implementation, ...; those of the configuration (use_cache, num_labels, ...) change it, unless `config` is one.
 
     Each tensor is decoded when transformers asks for it; there is never a second copy of the model in memory.
     """
-    if "state_dict" in options:
-        raise TypeError("state_dict: it comes from the LMC files")
-    remote = {name: options[name] for name in ("trust_remote_code",) if name in options}
+    for name, why in _REFUSED.items():
+        if options.pop(name, None) is not None:
+            raise TypeError(f"{name}: {why}")
+    if subfolder:
+        if not os.path.isdir(path):
+            raise TypeError(f"subfolder: {os.fspath(path)} is no directory")
+        path = Path(path, subfolder)
+    trust = options.pop("trust_remote_code", None)
+    remote = {} if trust is None else {"trust_remote_code": trust}
     is_auto = not hasattr(model_class, "config_class") and hasattr(model_class, "from_config")
-    with _find_config(Path(path)) as directory:
-        if config is None:
-            loader = AutoConfig if is_auto else model_class.config_class
-            config = loader.from_pretrained(str(directory), **remote)
-        generation = directory / "generation_config.json"
-        generation_config = GenerationConfig.from_pretrained(str(directory)) if generation.exists() else None
-        if is_auto:  # which class it is, by making one that holds nothing
-            with torch.device("meta"):
-                model_class = type(model_class.from_config(config, **remote))
-    options.pop("trust_remote_code", None)
     with Checkpoint(path, base=base, threads=threads) as checkpoint:
+        with _find_config(checkpoint) as directory:
+            if config is None or isinstance(config, (str, os.PathLike)):
+                loader = AutoConfig if is_auto else model_class.config_class
+                config, options = _make_config(loader, directory if config is None else config, {**options, **remote})
+                options.pop("trust_remote_code", None)
+            generation_config = options.get("generation_config")
+            if generation_config is None and (directory / "generation_config.json").exists():
+                generation_config = GenerationConfig.from_pretrained(str(directory))
+            if is_auto:  # which class it is, by making one that holds nothing
+                with torch.device("meta"):
+                    model_class = type(model_class.from_config(config, **remote))
         state = {name: _Tensor(reader.get_slice(name)) for name, reader in checkpoint.tensors.items()}
         made = model_class.from_pretrained(None, config=config, state_dict=state, **options)
     model = made[0] if isinstance(made, tuple) else made  # with output_loading_info

@@ -94,6 +94,54 @@ def test_delta(model, tmp_path):
         load(transformers.AutoModelForCausalLM, tmp_path / "two", base=tmp_path)
 
 
+def test_delta_of_a_snapshot(model, tmp_path):
+    """Its config.json is a delta, too."""
+    other = transformers.LlamaForCausalLM(model.config).to(torch.bfloat16)
+    load, auto = lmc_codec.transformers.from_pretrained, transformers.AutoModelForCausalLM
+    for name, saved, base in (("one", model, None), ("two", other, tmp_path / "one.lmc")):
+        saved.save_pretrained(tmp_path / name)
+        with lmc_codec.Writer(tmp_path / f"{name}.lmc", base=base) as w:
+            for file in sorted((tmp_path / name).iterdir()):
+                w.add_file(file, file.name)
+    with pytest.raises(lmc_codec.MissingBaseError, match="config.json"):
+        load(auto, tmp_path / "two.lmc")
+    assert_same(load(auto, tmp_path / "two.lmc", base=tmp_path / "one.lmc"), other)
+    with lmc_codec.open(tmp_path / "one.lmc") as base:
+        assert_same(load(auto, tmp_path / "two.lmc", base=base), other)
+
+
+def test_options(model, tmp_path):
+    """Those of the configuration change it, as in transformers; none is left out in silence."""
+    theirs = transformers.AutoModelForCausalLM
+    model.save_pretrained(tmp_path / "theirs" / "part")
+    save(model, tmp_path / "ours" / "part")
+    load = lmc_codec.transformers.from_pretrained
+    generation = transformers.GenerationConfig(max_new_tokens=3)
+    options = {"use_cache": False, "attn_implementation": "eager", "dtype": torch.float32, "output_attentions": True,
+               "generation_config": generation, "subfolder": "part"}  # fmt: skip
+    for model_class in (theirs, transformers.LlamaForCausalLM):
+        want = model_class.from_pretrained(tmp_path / "theirs", **options)
+        got = load(model_class, tmp_path / "ours", **options)
+        assert_same(got, want)
+        kept = [x.config.to_dict() for x in (got, want)]
+        for config in kept:
+            config.pop("_name_or_path", None)
+        assert kept[0] == kept[1] and got.config.use_cache is False and got.config._attn_implementation == "eager"
+        assert got.generation_config.max_new_tokens == want.generation_config.max_new_tokens == 3
+    many = load(transformers.AutoModelForSequenceClassification, tmp_path / "ours" / "part", num_labels=5)
+    assert many.score.weight.shape == (5, 64) and many.config.num_labels == 5
+    narrow = load(theirs, tmp_path / "ours" / "part", intermediate_size=32, ignore_mismatched_sizes=True)
+    assert narrow.model.layers[0].mlp.up_proj.weight.shape == (32, 64)
+    for config in (tmp_path / "theirs" / "part", str(tmp_path / "theirs" / "part" / "config.json"), model.config):
+        assert_same(load(theirs, tmp_path / "ours" / "part", config=config), model)
+    for name, value in (("variant", "fp16"), ("gguf_file", "x.gguf"), ("no_such_option", 1)):
+        with pytest.raises(TypeError, match=name):
+            load(theirs, tmp_path / "ours" / "part", **{name: value})
+    with pytest.raises(TypeError, match="subfolder: .* is no directory"):
+        load(theirs, tmp_path / "ours" / "part" / "model.safetensors.lmc", subfolder="part")
+    load(theirs, tmp_path / "ours" / "part", variant=None, gguf_file=None, subfolder="")
+
+
 def test_refusals(model, tmp_path):
     directory = tmp_path / "ours"
     save(model, directory, max_shard_size="60KB")

@@ -1,0 +1,296 @@
+"""Servers that are busy, silent or far away, break off, send on to others, or take ranges in their own ways."""
+
+import functools
+import http.server
+import os
+import re
+import socket
+import threading
+import time
+
+import lmc_codec as lmc
+import numpy as np
+import pytest
+from conftest import same
+from lmc_codec import _http
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """What the server's `answer` leaves to it: a file by ranges."""
+
+    def do_GET(self):
+        server = self.server
+        wanted = (self.headers.get("Range") or "").removeprefix("bytes=")
+        server.requests.append((self.command, self.path, wanted, dict(self.headers)))
+        if server.answer and server.answer(self, len(server.requests) - 1):
+            return
+        self.give()
+
+    do_HEAD = do_GET
+
+    def give(self, total=None, cut=None, more=()):
+        data = self.server.data
+        wanted = (self.headers.get("Range") or "").removeprefix("bytes=")
+        first, _, last = wanted.partition("-")
+        start, end = (int(first), int(last) + 1) if first else (max(len(data) - int(last or len(data)), 0), len(data))
+        head = [("Content-Length", end - start), *more]
+        if wanted:
+            head.append(("Content-Range", f"bytes {start}-{end - 1}/{total or len(data)}"))
+        self.say(206 if wanted else 200, head, data[start:end][:cut] if self.command == "GET" else b"")
+
+    def say(self, status, head=(), body=b""):
+        self.send_response(status)
+        for name, value in head:
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(body)
+        return True
+
+    def log_message(self, *unused):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, data):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests, self.answer, self.data = [], None, data
+        self.origin = f"http://127.0.0.1:{self.server_port}"
+        self.url = self.origin + "/a.lmc"
+        self.thread = threading.Thread(target=functools.partial(self.serve_forever, 0.01))
+        self.thread.start()
+
+    def handle_error(self, *unused):  # a client that has gone
+        pass
+
+    def end(self):
+        self.shutdown()
+        self.server_close()
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def array():
+    return np.random.default_rng(3).integers(0, 255, 3_000_000, np.uint8)
+
+
+@pytest.fixture
+def servers(array, monkeypatch):
+    monkeypatch.setattr(_http, "FIRST_WAIT", 0.001)
+    data = lmc.numpy.save({"w": array, "v": array[:400_000].view(np.int8)})
+    both = [Server(data), Server(data)]
+    yield both
+    for server in both:
+        server.end()
+
+
+@pytest.fixture
+def server(servers):
+    return servers[0]
+
+
+def read(server, **options):
+    with lmc.open(server.url, storage_options=options or None) as r:
+        return r["w"]
+
+
+def busy(status, *head):
+    return lambda h, i: i in (0, 2, 3) and h.say(status, [("Content-Length", 0), *head])
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_busy(server, array, status):
+    server.answer = busy(status, ("Retry-After", "0"))
+    assert same(read(server), array)
+    assert [x[2] for x in server.requests][:2] == ["-65536"] * 2 and len(server.requests) == 5
+
+
+def test_retry_after_is_bounded(server, array, monkeypatch):
+    waits = []
+    monkeypatch.setattr(_http.time, "sleep", waits.append)
+    for asked in ("7", "86400", "9" * 5000, "Wed, 21 Oct 2099 07:28:00 GMT"):
+        server.requests.clear()
+        server.answer = lambda h, i: i == 0 and h.say(503, [("Content-Length", 0), ("Retry-After", asked)])
+        assert same(read(server), array)
+    assert waits[:3] == [7, 30, 30] and waits[3] < 1
+
+
+def test_busy_for_good(server):
+    server.answer = lambda h, i: h.say(503, [("Content-Length", 0)])
+    with pytest.raises(lmc.ReadError, match="a.lmc: HTTP 503 Service Unavailable, 4 times") as caught:
+        read(server)
+    assert isinstance(caught.value, OSError) and caught.value.status_name == "LMC_ERR_READ"
+    assert len(server.requests) == 4 and caught.value.__cause__.code == 503
+
+
+def test_bodies_that_break_off(server, array):
+    """It goes on where they stopped, as often as they bring a piece at least."""
+    server.answer = lambda h, i: h.give(cut=(1 << 20) + 1000) or True
+    assert same(read(server), array)
+    starts = [int(x[2].split("-")[0]) for x in server.requests[1:]]
+    assert len(starts) == 3 and starts == sorted(set(starts))
+    server.requests.clear()
+    server.answer = lambda h, i: i > 0 and (h.give(cut=1000), True)
+    with pytest.raises(lmc.ReadError, match="a.lmc: the connection ended early, 4 times"):
+        read(server)
+    server.requests.clear()
+    server.answer = lambda h, i: i < 2 and (h.give(cut=1000), True)  # of the first answer, too
+    assert same(read(server), array)
+
+
+def test_resets(server, array):
+    def answer(h, i):
+        if i in (0, 2):
+            h.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            h.connection.close()
+            h.wfile = open(os.devnull, "wb")  # nothing more can be said
+            return True
+
+    server.answer = answer
+    assert same(read(server), array)
+
+
+def test_silence(server, array):
+    over = threading.Event()
+
+    def answer(h, i):
+        if i == 0:
+            return over.wait(5)
+        if i == 2:  # in the middle
+            h.give(cut=1000)
+            h.wfile.flush()
+            return over.wait(5) or True
+
+    server.answer = answer
+    start = time.monotonic()
+    assert same(read(server, timeout=0.4), array)
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        dead.listen()
+        with pytest.raises(lmc.ReadError, match=r"http://.*a.lmc: no answer for 0.05 s .*'timeout'.*, 4 times"):
+            lmc.open(f"http://127.0.0.1:{dead.getsockname()[1]}/a.lmc", storage_options={"timeout": 0.05})
+    assert time.monotonic() - start < 30
+    over.set()
+    assert _http.take_options({}) == ({}, 30) and _http.take_options({"timeout": None})[1] is None
+
+
+def test_errors_name_the_url(server):
+    for status, kind in ((404, FileNotFoundError), (410, FileNotFoundError), (403, PermissionError), (401, PermissionError),
+                         (418, lmc.ReadError)):  # fmt: skip
+        server.requests.clear()
+        server.answer = lambda h, i: h.say(status, [("Content-Length", 0)])
+        with pytest.raises(kind, match=f"HTTP {status}|{status}") as caught:
+            read(server)
+        assert server.url in str(caught.value) and isinstance(caught.value, OSError) and len(server.requests) == 1
+    for url in ("http://127.0.0.1:1/a.lmc", "http:///a.lmc", "http://127.0.0.1:1/a b.lmc"):
+        with pytest.raises(OSError, match="a.?b?.lmc: "):
+            lmc.open(url)
+    server.answer = lambda h, i: h.say(302, [("Location", "ftp://127.0.0.1/a.lmc"), ("Content-Length", 0)])
+    with pytest.raises(lmc.ReadError, match="a.lmc: HTTP 302 .*ftp:"):
+        read(server)
+
+
+def send_on(place, is_over=lambda: False):
+    def answer(h, i):
+        if h.path.startswith("/a.lmc"):
+            return h.say(302, [("Location", place), ("Content-Length", 0)])
+        return h.path.startswith("/signed") and is_over() and h.say(403, [("Content-Length", 0)])
+
+    return answer
+
+
+def test_what_is_said_to_one_server_is_not_said_to_another(servers, array):
+    one, two = servers
+    said = {"Authorization": "Bearer x", "X-Token": "y", "User-Agent": "me"}
+    one.answer = send_on(two.origin + "/signed/1")
+    assert same(read(one, **said), array)
+    assert all(x[3]["Authorization"] == "Bearer x" and x[3]["X-Token"] == "y" for x in one.requests)
+    assert len(two.requests) == 2 and {x[3]["User-Agent"] for x in two.requests} == {"me"}
+    assert not any("Authorization" in x[3] or "X-Token" in x[3] for x in two.requests)
+    assert len(one.requests) == 1  # what it answered serves until it is refused
+    one.requests.clear()
+    one.answer = send_on("/signed/1")  # the same server
+    assert same(read(one, headers=said), array)  # as fsspec has it
+    assert len(one.requests) == 3 and all(x[3]["Authorization"] == "Bearer x" for x in one.requests)
+
+
+def test_signed_urls_that_expire(servers, array):
+    one, two = servers
+    one.answer = send_on(two.origin + "/signed/1")
+    with lmc.open(one.url) as r:
+        assert r.name == one.url
+        two.answer = send_on("", lambda: two.requests[-1][1] == "/signed/1")
+        one.answer = send_on(two.origin + "/signed/2")
+        assert same(r["w"], array)
+        assert same(r.get_slice("v")[:1000], array[:1000].view(np.int8))
+    assert [x[1] for x in two.requests] == ["/signed/1", "/signed/1", "/signed/2", "/signed/2"]
+    assert len(one.requests) == 2
+
+
+@pytest.mark.parametrize("how", ["416", "200", "unknown", "head", "short"])
+def test_ranges_of_all_kinds(server, array, how):
+    def answer(h, i):
+        wanted = h.headers.get("Range", "")
+        if how in ("416", "head") and wanted.startswith("bytes=-"):
+            return h.say(416, [("Content-Range", f"bytes */{len(server.data)}")])
+        if how == "200" and wanted.startswith("bytes=-"):
+            return h.say(200, [("Content-Length", len(server.data))], server.data)
+        if how in ("unknown", "head"):
+            return h.give(total="*") or True
+        if how == "short" and wanted:  # less than was asked for
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            if first:
+                last = min(int(last), int(first) + 99_999)
+                body = server.data[int(first) : last + 1]
+                return h.say(206, [("Content-Length", len(body)), ("Content-Range", f"bytes {first}-{last}/{len(server.data)}")], body)
+
+    server.answer = answer
+    assert same(read(server), array)
+    methods = [x[0] for x in server.requests]
+    assert ("HEAD" in methods) == (how == "head")
+
+
+def test_ranges_of_no_kind(server):
+    for said in ("bytes 5-3/10", "bytes x-y/z", "bytes 0-5", "10", "bytes 0-1/" + "9" * 5000):
+        server.answer = lambda h, i: h.say(206, [("Content-Range", said), ("Content-Length", 2)], b"ab")
+        with pytest.raises(lmc.ReadError, match="a.lmc: the server does not take requests for ranges"):
+            read(server)
+    server.answer = lambda h, i: i > 0 and h.say(206, [("Content-Range", f"bytes 7-8/{len(server.data)}"), ("Content-Length", 2)], b"ab")
+    server.requests.clear()
+    with pytest.raises(lmc.ReadError, match="a.lmc: the file has changed"):
+        read(server)
+
+
+def test_options(server, array):
+    for wrong in ({"block_size": 5}, {"timeout": "5"}, {"timeout": 0}, {"headers": {"A": 1}}, {"client_kwargs": {}}):
+        with pytest.raises(TypeError, match=f"storage_options.*{next(iter(wrong)) if 'headers' not in wrong else 'A'}"):
+            lmc.open(server.url, storage_options=wrong)
+    assert not server.requests
+    assert same(read(server, headers={"X": "1"}, Y="2"), array)
+    assert {(x[3]["X"], x[3]["Y"]) for x in server.requests} == {("1", "2")}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_after_a_fork(server, array):
+    """A child has a connection of its own: what the parent's brings is the parent's."""
+    with lmc.open(server.url) as r:
+        part = r.get_slice("w")
+        r._source.expect(0, len(server.data))
+        r._object.read(r.info("w").file_number, r.info("w").offset, bytearray(1000), None)  # and its connection stays open
+        assert r._source.argument.response is not None
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if same(part[500_000:], array[500_000:]) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert same(r["w"], array)
+
+
+def test_what_is_asked_for(server, array):
+    """Nothing twice: of what does not break off, each tensor takes a request."""
+    assert same(read(server), array)
+    assert len(server.requests) == 2 and re.fullmatch(r"\d+-\d+", server.requests[1][2])
