@@ -7,7 +7,7 @@ struct reader_object {
     PyObject_HEAD lmc_reader *reader; /* NULL: closed */
     file_source source;
     lmc_source callbacks;
-    lmc_base own_base; /* what it is coded against */
+    named_base own_base; /* what it is coded against */
     PyObject *base;    /* that one's object, or NULL */
     PyObject *where;   /* its name in messages */
     thread_pool pool;
@@ -23,6 +23,8 @@ lmc_reader *reader_of(PyObject *reader)
     return r->is_closed ? NULL : r->reader;
 }
 
+PyObject *reader_where(PyObject *reader) { return ((const reader_object *)reader)->where; }
+
 /* -- bases, chains of them -- */
 
 static int is_reader(module_state *state, PyObject *object)
@@ -30,7 +32,32 @@ static int is_reader(module_state *state, PyObject *object)
     return object && PyObject_TypeCheck(object, state->reader_type);
 }
 
-int get_base(module_state *state, PyObject *object, lmc_base *base, int *has_base)
+static const lmc_file *get_file_of_base(void *user, size_t file_number)
+{
+    const named_base *const b = (const named_base *)user;
+    return b->inner.get_file(b->inner.user, file_number);
+}
+
+/* Of a chain the oldest that failed is named: it failed first. */
+static enum lmc_status read_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size)
+{
+    const named_base *const b = (const named_base *)user;
+    const enum lmc_status status = b->inner.read(b->inner.user, file_number, offset, dst, size);
+    if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+#ifdef __GNUC__ /* several workers may fail at once */
+    {
+        PyObject *none = NULL;
+        (void)__atomic_compare_exchange_n(&(*b->call)->base, &none, b->name, 0, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED);
+    }
+#else
+    if (!(*b->call)->base) (*b->call)->base = b->name;
+#endif
+    return status;
+}
+
+int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base)
 {
     *has_base = object != Py_None;
     if (object == Py_None) return 0;
@@ -39,11 +66,16 @@ int get_base(module_state *state, PyObject *object, lmc_base *base, int *has_bas
             PyErr_SetString(PyExc_ValueError, "the base is closed");
             return -1;
         }
-        *base = lmc_reader_base(reader_of(object));
+        b->inner = b->base = lmc_reader_base(reader_of(object));
+        b->base.get_file = get_file_of_base;
+        b->base.read = read_base;
+        b->base.user = b;
+        b->name = ((reader_object *)object)->where;
+        b->call = c;
         return 0;
     }
-    if (PyObject_TypeCheck(object, state->base_type)) {
-        *base = *base_of(object);
+    if (PyObject_TypeCheck(object, state->base_type)) { /* memory: reading it does not fail */
+        b->base = *base_of(object);
         return 0;
     }
     PyErr_SetString(PyExc_TypeError, "base must be a Reader or a Base");
@@ -98,14 +130,14 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     int has_base;
     mark_base(state, r->base);
     if (lock_chain(state, (PyObject *)r, &c) < 0) return -1;
-    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &has_base) < 0) {
+    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &r->source.call, &has_base) < 0) {
         unlock_chain(state, (PyObject *)r);
         return -1;
     }
     options.max_index_size = max_index_size;
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
-    options.base = has_base ? &r->own_base : NULL;
+    options.base = has_base ? &r->own_base.base : NULL;
     options.parallel_reads = !r->source.read; /* a callable is one thread's, with the GIL */
     r->callbacks.read_at = source_read_at;
     r->callbacks.user = &r->source;
@@ -150,9 +182,10 @@ fail:
     return NULL;
 }
 
+/* What a call has left half changed in the child of a fork is not touched, and stays. */
 static void free_reader(reader_object *r)
 {
-    lmc_reader_free(r->reader);
+    if (!lock_is_lost(&r->lock)) lmc_reader_free(r->reader);
     r->reader = NULL;
     pool_free(&r->pool);
     source_free(&r->source);
@@ -190,6 +223,10 @@ static PyObject *reader_close(PyObject *self, PyObject *unused)
 {
     reader_object *const r = (reader_object *)self;
     (void)unused;
+    if (lock_is_lost(&r->lock)) {
+        r->is_closed = 1;
+        Py_RETURN_NONE;
+    }
     if (lock_acquire(&r->lock) < 0) return NULL;
     r->is_closed = 1;
     if (!r->is_base) free_reader(r);
