@@ -720,8 +720,12 @@ def commit(local_dir, stage, state_path, state):
 # ---- in Python ----
 
 
-def count_threads():
-    return min(16, os.cpu_count() or 1)
+def count_threads(threads=None):
+    if threads is None:
+        return min(16, os.cpu_count() or 1)
+    from ._threads import count_threads as check
+
+    return check(threads)
 
 
 def publish(
@@ -748,7 +752,7 @@ def publish(
     find_checksum(checksum)
     return _publish(argparse.Namespace(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
                                        base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
-                                       compression=compression, layout=layout, threads=threads or count_threads()))
+                                       compression=compression, layout=layout, threads=count_threads(threads)))
 
 
 def receive(
@@ -762,7 +766,7 @@ def receive(
     """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
     is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
     return _receive(argparse.Namespace(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=threads or count_threads()))
+                                       base=None if base is None else os.fspath(base), threads=count_threads(threads)))
 
 
 # ---- ModelExpress ----
