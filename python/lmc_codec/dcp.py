@@ -532,7 +532,7 @@ class LoadTransforms(_StorageReaderTransforms):
                 names = " -> ".join((*chain[chain.index(_place(path)) :], _place(path)))
                 raise say(
                     MissingBaseError,
-                    f"{self.path}: its base is itself, as it says: {names}. One of them was replaced, or a link leads elsewhere"
+                    f"{self.path}: its bases go in a circle: {names}. One of them was replaced, or a link leads elsewhere"
                     " now: say where the base of each is, Reader(path, base=Reader(..., base=...))",
                 )
             reader = Reader(path, threads=self._threads, storage_options=self._storage_options)
