@@ -194,8 +194,7 @@ static int adopt(object_lock *l)
     PyLockStatus got;
     if (l->pid == process_id()) return 0;
     Py_BEGIN_ALLOW_THREADS got = PyThread_acquire_lock_timed(l->lock, 10000, 0);
-    Py_END_ALLOW_THREADS
-    if (got != PY_LOCK_ACQUIRED) return l->pid == process_id() ? 0 : -1;
+    Py_END_ALLOW_THREADS if (got != PY_LOCK_ACQUIRED) return l->pid == process_id() ? 0 : -1;
     l->owner = 0;
     l->pid = process_id();
     PyThread_release_lock(l->lock);

@@ -43,7 +43,7 @@ typedef struct call {
     PyObject *progress; /* called with the bytes done; or NULL */
     int os_error;       /* errno of what failed; or 0 */
     PyObject *base;     /* the name of the base that could not be read; or NULL */
-    uint64_t file_end;  /* of a file that has become shorter since it was opened, and what it had; */
+    uint64_t file_end; /* of a file that has become shorter since it was opened, and what it had; */
     uint64_t file_size; /* or 0 */
 #ifdef Py_GIL_DISABLED
     PyMutex keeping; /* of type, value, traceback, which several workers may want to set */
@@ -73,8 +73,8 @@ typedef struct object_lock {
 
 int lock_init(object_lock *l); /* -1 and an exception */
 void lock_free(object_lock *l);
-/* Waits without the GIL. -1 and an exception: this thread has it already, as a callback would; or it
- * is lost. */
+/* Waits without the GIL. -1 and an exception: this thread has it already, as a callback would; or
+ * it is lost. */
 int lock_acquire(object_lock *l);
 int lock_is_lost(object_lock *l);
 void lock_release(object_lock *l);
@@ -150,7 +150,7 @@ void unlock_chain(module_state *state, PyObject *object);
 void mark_base(module_state *state, PyObject *object);
 
 const lmc_base *base_of(PyObject *base);
-lmc_reader *reader_of(PyObject *reader); /* NULL if it is closed */
+lmc_reader *reader_of(PyObject *reader);  /* NULL if it is closed */
 PyObject *reader_where(PyObject *reader); /* its name in messages, borrowed */
 const lmc_quantizer *quantizer_of(PyObject *quantizer);
 

@@ -8,8 +8,8 @@ struct reader_object {
     file_source source;
     lmc_source callbacks;
     named_base own_base; /* what it is coded against */
-    PyObject *base;    /* that one's object, or NULL */
-    PyObject *where;   /* its name in messages */
+    PyObject *base;      /* that one's object, or NULL */
+    PyObject *where;     /* its name in messages */
     thread_pool pool;
     object_lock lock;
     int depth;            /* how often the call at hand has locked it, less one */
@@ -130,7 +130,8 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     int has_base;
     mark_base(state, r->base);
     if (lock_chain(state, (PyObject *)r, &c) < 0) return -1;
-    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &r->source.call, &has_base) < 0) {
+    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &r->source.call, &has_base) <
+        0) {
         unlock_chain(state, (PyObject *)r);
         return -1;
     }
