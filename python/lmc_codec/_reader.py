@@ -405,16 +405,18 @@ def _name_of(base: Any) -> str | None:
     return base.name if isinstance(base, Reader) else getattr(base, "_name", None)
 
 
-def name_bases(error: WrongBaseError, base: Any, wanted: bytes, name: str | None = None) -> WrongBaseError:
+def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str | None = None) -> WrongBaseError:
     """The error, with both identities, as far as people compare them. base: an object of _lmc. wanted: what a delta says."""
+    wanted = wanted or b""
     is_file = isinstance(base, _lmc.Reader)
     got = base.info()[1] if is_file else base.identity
     what = name or "the base given"
-    return say(
-        WrongBaseError,
+    named = WrongBaseError(
         f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
-        f"{'; `lmc -l` shows identities' if is_file else ''})",
+        f"{'; `lmc -l` shows identities' if is_file else ''})"
     )
+    named.status, named.status_name = error.status, error.status_name
+    return named
 
 
 def _open_plain(source: Any, max_index_size: int) -> Any:

@@ -84,6 +84,7 @@ import numpy as np
 
 from . import _arrays, _lmc
 from ._errors import BaseError, LMCError
+from ._threads import count_threads as check_threads
 
 INDEX = "model.safetensors.index.json"
 LOGGER = logging.getLogger(__name__)
@@ -720,12 +721,8 @@ def commit(local_dir, stage, state_path, state):
 # ---- in Python ----
 
 
-def count_threads(threads=None):
-    if threads is None:
-        return min(16, os.cpu_count() or 1)
-    from ._threads import count_threads as check
-
-    return check(threads)
+def count_threads():
+    return min(16, os.cpu_count() or 1)
 
 
 def publish(
@@ -747,12 +744,13 @@ def publish(
     base_version = version - 1 if base_version is None else base_version
     if version < 1 or not 0 <= base_version < version:
         raise ValueError("versions count from 1, and a base comes before what builds on it")
+    check_threads(threads)
     if layout not in LAYOUTS or compression not in ("lmc", "zstd"):
         raise ValueError("layout is slime or skyrl, and compression lmc or zstd")
     find_checksum(checksum)
     return _publish(argparse.Namespace(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
                                        base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
-                                       compression=compression, layout=layout, threads=count_threads(threads)))
+                                       compression=compression, layout=layout, threads=threads or count_threads()))
 
 
 def receive(
@@ -765,8 +763,9 @@ def receive(
 ) -> str:
     """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
     is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
+    check_threads(threads)
     return _receive(argparse.Namespace(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=count_threads(threads)))
+                                       base=None if base is None else os.fspath(base), threads=threads or count_threads()))
 
 
 # ---- ModelExpress ----
