@@ -120,14 +120,15 @@ class _Encoder(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        try:
-            self._take(view)
-        except BaseException as error:
-            self._failed = True
-            self._errors.append(error)
-            raise
-        return len(view)
+        with memoryview(data).cast("B") as view:
+            try:
+                self._take(view)
+            except BaseException as error:
+                self._failed = True
+                self._errors.append(error)
+                del data  # a traceback keeps this frame, which is not to keep the caller's memory exported
+                raise
+            return len(view)
 
     def _take(self, view: memoryview) -> None:
         if self._writer is None and len(view) >= MIN_TENSOR:
@@ -470,18 +471,22 @@ class Writer(FileSystemWriter):
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        self.transforms.errors.clear()
+        errors = self.transforms.errors
+        errors.clear()
         try:
-            future = super().write_data(plan, planner)
-        except RuntimeError:
-            if self.transforms.errors:
-                raise self.transforms.errors[0]  # torch says "unexpected pos" in its place
-            raise
-        n = len(future.value())
-        if n != len(plan.items):
-            error = RuntimeError(f"{self.path}: {len(plan.items) - n} of {len(plan.items)} items were not written")
-            raise error from (self.transforms.errors[0] if self.transforms.errors else None)
-        return future
+            try:
+                future = super().write_data(plan, planner)
+            except RuntimeError:
+                if errors:
+                    raise errors[0]  # torch says "unexpected pos" in its place
+                raise
+            n = len(future.value())
+            if n != len(plan.items):
+                error = f"{self.path}: {len(plan.items) - n} of {len(plan.items)} items were not written"
+                raise RuntimeError(error) from (errors[0] if errors else None)
+            return future
+        finally:  # a traceback keeps frames, those keep this writer, and it is not to keep the traceback
+            errors.clear()
 
 
 class LoadTransforms(_StorageReaderTransforms):

@@ -126,7 +126,7 @@ enum lmc_status call_keep_exception(call *c)
 
 static enum lmc_status look_for_signals(call *c)
 {
-    const double next_look = now() + LOOK_EVERY;
+    double next_look = now() + LOOK_EVERY;
 #ifdef __GNUC__
     __atomic_store(&c->next_look, &next_look, __ATOMIC_RELAXED);
 #else
@@ -191,12 +191,15 @@ void lock_free(object_lock *l)
  * fails because another one has just done it sees its pid. */
 static int adopt(object_lock *l)
 {
+    PyThreadState *thread;
     PyLockStatus got;
-    if (l->pid == process_id()) return 0;
-    Py_BEGIN_ALLOW_THREADS got = PyThread_acquire_lock_timed(l->lock, 10000, 0);
-    Py_END_ALLOW_THREADS if (got != PY_LOCK_ACQUIRED) return l->pid == process_id() ? 0 : -1;
-    l->owner = 0;
-    l->pid = process_id();
+    if (LOOK_AT(&l->pid) == process_id()) return 0;
+    thread = PyEval_SaveThread();
+    got = PyThread_acquire_lock_timed(l->lock, 10000, 0);
+    PyEval_RestoreThread(thread);
+    if (got != PY_LOCK_ACQUIRED) return LOOK_AT(&l->pid) == process_id() ? 0 : -1;
+    SET(&l->owner, 0);
+    SET(&l->pid, process_id());
     PyThread_release_lock(l->lock);
     return 0;
 }
@@ -205,16 +208,17 @@ int lock_is_lost(object_lock *l) { return l->lock && adopt(l) < 0; }
 
 /* Only this thread can have made itself the owner, so what it reads is right whoever else writes.
  */
+int lock_is_mine(const object_lock *l) { return LOOK_AT(&l->owner) == PyThread_get_thread_ident(); }
+
 int lock_acquire(object_lock *l)
 {
-    const unsigned long me = PyThread_get_thread_ident();
     if (adopt(l) < 0) {
         PyErr_SetString(PyExc_RuntimeError,
                         "this process was forked while another thread was in a call of this object "
                         "(or of its base), so it cannot be used here: open it again");
         return -1;
     }
-    if (l->owner == me) {
+    if (lock_is_mine(l)) {
         PyErr_SetString(PyExc_RuntimeError, "a callback uses the reader or writer that called it");
         return -1;
     }
@@ -222,13 +226,13 @@ int lock_acquire(object_lock *l)
         Py_BEGIN_ALLOW_THREADS(void) PyThread_acquire_lock(l->lock, WAIT_LOCK);
         Py_END_ALLOW_THREADS
     }
-    l->owner = me;
+    SET(&l->owner, PyThread_get_thread_ident());
     return 0;
 }
 
 void lock_release(object_lock *l)
 {
-    l->owner = 0;
+    SET(&l->owner, 0);
     PyThread_release_lock(l->lock);
 }
 

@@ -39,12 +39,12 @@ PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *wh
 typedef struct call {
     PyThreadState *thread;
     PyObject *type, *value, *traceback;
-    double next_look;   /* when signals are looked for again */
-    PyObject *progress; /* called with the bytes done; or NULL */
-    int os_error;       /* errno of what failed; or 0 */
-    PyObject *base;     /* the name of the base that could not be read; or NULL */
-    uint64_t file_end; /* of a file that has become shorter since it was opened, and what it had; */
-    uint64_t file_size; /* or 0 */
+    double next_look;      /* when signals are looked for again */
+    PyObject *progress;    /* called with the bytes done; or NULL */
+    volatile int os_error; /* errno of what failed; or 0 */
+    PyObject *base;        /* the name of the base that could not be read; or NULL */
+    /* of a file that has become shorter since it was opened, and what it had; or 0 */
+    volatile uint64_t file_end, file_size;
 #ifdef Py_GIL_DISABLED
     PyMutex keeping; /* of type, value, traceback, which several workers may want to set */
 #endif
@@ -62,6 +62,15 @@ enum lmc_status call_poll(call *c);
 /* The same, and the progress callback. */
 enum lmc_status call_report(call *c, uint64_t done);
 
+/* -- what one thread sets while others look, in any order: an integer that is volatile -- */
+#ifdef __GNUC__
+#define LOOK_AT(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#define SET(p, value) __atomic_store_n(p, value, __ATOMIC_RELAXED)
+#else
+#define LOOK_AT(p) (*(p))
+#define SET(p, value) ((void)(*(p) = (value)))
+#endif
+
 /* -- locks: one thread at a time uses an object of the library --
  * If another thread is inside at a fork, nobody will ever unlock it in the child, and what it
  * guards may be half changed there: the lock is lost. */
@@ -78,6 +87,7 @@ void lock_free(object_lock *l);
 int lock_acquire(object_lock *l);
 int lock_is_lost(object_lock *l);
 void lock_release(object_lock *l);
+int lock_is_mine(const object_lock *l); /* this thread has it */
 
 /* -- threads: started when first needed, and anew after a fork -- */
 typedef struct thread_pool {

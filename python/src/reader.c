@@ -88,7 +88,7 @@ int lock_chain(module_state *state, PyObject *object, call *c)
 {
     reader_object *r = (reader_object *)object;
     if (!is_reader(state, object)) return 0;
-    if (r->lock.owner == PyThread_get_thread_ident() && r->source.call == c) {
+    if (lock_is_mine(&r->lock) && r->source.call == c) {
         r->depth++; /* of two chains that the call uses */
         return 0;
     }
@@ -115,7 +115,7 @@ void unlock_chain(module_state *state, PyObject *object)
 
 void mark_base(module_state *state, PyObject *object)
 {
-    if (is_reader(state, object)) ((reader_object *)object)->is_base = 1;
+    if (is_reader(state, object)) SET(&((reader_object *)object)->is_base, 1);
 }
 
 /* -- opening and closing -- */
@@ -230,7 +230,7 @@ static PyObject *reader_close(PyObject *self, PyObject *unused)
     }
     if (lock_acquire(&r->lock) < 0) return NULL;
     r->is_closed = 1;
-    if (!r->is_base) free_reader(r);
+    if (!LOOK_AT(&r->is_base)) free_reader(r);
     lock_release(&r->lock);
     Py_RETURN_NONE;
 }

@@ -90,13 +90,8 @@ static enum lmc_status note_end(file_source *s)
 {
     const long long size = find_size(s->fd);
     if (size < 0) return LMC_ERR_READ;
-#ifdef __GNUC__
-    __atomic_store_n(&s->call->file_end, (uint64_t)size, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->call->file_size, s->size, __ATOMIC_RELAXED);
-#else
-    s->call->file_end = (uint64_t)size;
-    s->call->file_size = s->size;
-#endif
+    SET(&s->call->file_end, (uint64_t)size);
+    SET(&s->call->file_size, s->size);
     return LMC_ERR_READ;
 }
 
@@ -107,11 +102,7 @@ static enum lmc_status read_fd(file_source *s, uint64_t offset, uint8_t *dst, si
         const long long n = read_some(s->fd, dst, size, offset);
         if (n == 0) return note_end(s); /* the file has become shorter */
         if (n < 0) {
-#ifdef __GNUC__ /* several workers may fail at once */
-            __atomic_store_n(&s->call->os_error, errno, __ATOMIC_RELAXED);
-#else
-            s->call->os_error = errno;
-#endif
+            SET(&s->call->os_error, errno); /* several workers may fail at once */
             return LMC_ERR_READ;
         }
         dst += n;

@@ -47,7 +47,7 @@ static enum lmc_status write_fd(writer_object *w, const uint8_t *p, size_t size)
 {
     while (size != 0) {
         const size_t part = size < ((size_t)1 << 30) ? size : (size_t)1 << 30;
-        if (w->is_aborted) return LMC_ERR_CANCELLED;
+        if (LOOK_AT(&w->is_aborted)) return LMC_ERR_CANCELLED;
 #ifdef _WIN32
         const int n = _write(w->sink.fd, p, (unsigned)part);
 #else
@@ -88,7 +88,7 @@ static enum lmc_status sink_write(void *user, const void *data, size_t size)
 {
     writer_object *const w = (writer_object *)user;
     sink *const s = &w->sink;
-    if (w->is_aborted) return LMC_ERR_CANCELLED;
+    if (LOOK_AT(&w->is_aborted)) return LMC_ERR_CANCELLED;
     if (size == 0) return LMC_OK;
     if (s->fd >= 0) return write_fd(w, (const uint8_t *)data, size);
     if (s->write) return keep(s, data, size);
@@ -121,14 +121,14 @@ static enum lmc_status hand_over(writer_object *w)
 static enum lmc_status report(void *user, uint64_t done)
 {
     writer_object *const w = (writer_object *)user;
-    enum lmc_status status = w->is_aborted ? LMC_ERR_CANCELLED : LMC_OK;
+    enum lmc_status status = LOOK_AT(&w->is_aborted) ? LMC_ERR_CANCELLED : LMC_OK;
     if (status == LMC_OK && w->sink.write) {
         const PyGILState_STATE gil = PyGILState_Ensure();
         status = hand_over(w);
         PyGILState_Release(gil);
     }
     if (status == LMC_OK) status = call_report(w->call, done);
-    return status == LMC_OK && w->is_aborted ? LMC_ERR_CANCELLED : status;
+    return status == LMC_OK && LOOK_AT(&w->is_aborted) ? LMC_ERR_CANCELLED : status;
 }
 
 static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
@@ -177,7 +177,7 @@ static int begin_step(writer_object *w, call *c)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     if (lock_acquire(&w->lock) < 0) return -1;
-    if (w->is_aborted) {
+    if (LOOK_AT(&w->is_aborted)) {
         lock_release(&w->lock);
         (void)raise_status(state, LMC_ERR_CANCELLED, w->where, NULL);
         return -1;
@@ -197,7 +197,7 @@ static PyObject *end_step_at(writer_object *w, call *c, enum lmc_status status, 
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     PyObject *result;
-    if (w->is_aborted && status == LMC_OK) status = LMC_ERR_CANCELLED;
+    if (LOOK_AT(&w->is_aborted) && status == LMC_OK) status = LMC_ERR_CANCELLED;
     if (status == LMC_OK && w->sink.write) {
         const PyGILState_STATE gil = PyGILState_Ensure();
         status = hand_over(w);
@@ -393,6 +393,10 @@ static int take_tensor(writer_object *w, size_t i, PyObject *tuple)
     if (twin != Py_None) {
         Py_ssize_t number;
         int conversion;
+        if (!PyTuple_Check(twin)) {
+            PyErr_SetString(PyExc_TypeError, "a twin is a tuple of 3");
+            return -1;
+        }
         if (!PyArg_ParseTuple(twin, "nKi:twin", &number, &offset, &conversion)) return -1;
         w->twins[i].file_number = (size_t)number;
         w->twins[i].offset = offset;
@@ -583,7 +587,7 @@ static PyObject *writer_finish(PyObject *self, PyObject *unused)
 static PyObject *writer_abort(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    ((writer_object *)self)->is_aborted = 1;
+    SET(&((writer_object *)self)->is_aborted, 1);
     Py_RETURN_NONE;
 }
 

@@ -122,6 +122,47 @@ def shared_base(directory, old):
     run(one)
 
 
+def one_codec(arrays):
+    """Single tensors have no object that is locked: all threads take the same input, base and file."""
+    old, new = arrays["t0"], arrays["t0"][:1000] + make(99, 1000) + arrays["t0"][2000:]
+    packed = lmc_codec.compress(old, dtype="U8")
+    delta = lmc_codec.compress(new, old, dtype="U8")
+
+    def code(i):
+        out = bytearray(len(old))
+        for _ in range(5):
+            assert lmc_codec.compress(old, dtype="U8", threads=1 + i % 2) == packed
+            lmc_codec.decompress(packed, out=out)
+            assert out == old
+            lmc_codec.decompress(delta, old, out=out)
+            assert out == new
+
+    run(code)
+
+
+def aborted_amid(arrays):
+    """A writer that another thread aborts: what is under way ends with an error."""
+    for _ in range(5):
+        w = lmc_codec._lmc.Writer(None, 10_000_000, threads=2)
+
+        def add(i, w=w):
+            if i == 0:
+                w.abort()
+            try:
+                w.begin_file(str(i), 300_000, [])
+                w.write(arrays["t0"])
+                w.end_file()
+            except lmc_codec.LMCError:  # of the abort, or of a file that another thread has begun
+                return
+
+        run(add)
+        try:
+            w.finish()
+        except lmc_codec.LMCError:
+            continue
+        raise AssertionError("no error")
+
+
 def main():
     arrays = {f"t{i}": make(i) for i in range(12)}
     with tempfile.TemporaryDirectory() as directory:
@@ -134,6 +175,8 @@ def main():
             one_reader(reader, arrays)
         closed_amid(path, arrays)
         failing_file(path.read_bytes(), arrays)
+        one_codec(arrays)
+        aborted_amid(arrays)
         shared_base(Path(directory), {name: arrays[name] for name in ("t0", "t1", "t2")})
     is_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     print("fine", "with the GIL" if is_gil else "without the GIL")
