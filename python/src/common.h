@@ -3,7 +3,7 @@
  *
  *     module.c   the module, small functions, tensors without a header
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
- *     base.c     Base: arrays in memory that a delta is coded against
+ *     base.c     Base: arrays in memory that a delta is coded against; what else is a base
  *     source.c   where files are read from: descriptors, memory, Python
  *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
  *     call.c     calls without the GIL, their errors and interruptions; locks; threads

@@ -32,56 +32,6 @@ static int is_reader(module_state *state, PyObject *object)
     return object && PyObject_TypeCheck(object, state->reader_type);
 }
 
-static const lmc_file *get_file_of_base(void *user, size_t file_number)
-{
-    const named_base *const b = (const named_base *)user;
-    return b->inner.get_file(b->inner.user, file_number);
-}
-
-/* Of a chain the oldest that failed is named: it failed first. */
-static enum lmc_status read_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size)
-{
-    const named_base *const b = (const named_base *)user;
-    const enum lmc_status status = b->inner.read(b->inner.user, file_number, offset, dst, size);
-    if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
-#ifdef __GNUC__ /* several workers may fail at once */
-    {
-        PyObject *none = NULL;
-        (void)__atomic_compare_exchange_n(&(*b->call)->base, &none, b->name, 0, __ATOMIC_RELAXED,
-                                          __ATOMIC_RELAXED);
-    }
-#else
-    if (!(*b->call)->base) (*b->call)->base = b->name;
-#endif
-    return status;
-}
-
-int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base)
-{
-    *has_base = object != Py_None;
-    if (object == Py_None) return 0;
-    if (is_reader(state, object)) {
-        if (!reader_of(object)) {
-            PyErr_SetString(PyExc_ValueError, "the base is closed");
-            return -1;
-        }
-        b->inner = b->base = lmc_reader_base(reader_of(object));
-        b->base.get_file = get_file_of_base;
-        b->base.read = read_base;
-        b->base.user = b;
-        b->name = ((reader_object *)object)->where;
-        b->call = c;
-        return 0;
-    }
-    if (PyObject_TypeCheck(object, state->base_type)) { /* memory: reading it does not fail */
-        b->base = *base_of(object);
-        return 0;
-    }
-    PyErr_SetString(PyExc_TypeError, "base must be a Reader or a Base");
-    return -1;
-}
-
 /* From the newest to the oldest: a base is older than what uses it, so no two threads wait for each
  * other. */
 int lock_chain(module_state *state, PyObject *object, call *c)
