@@ -89,6 +89,9 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base.base : NULL;
+    /* the library does not see that a named base is a reader, and is told: what a chain may cost is
+     * bounded as a whole. All of the chain is locked when one of it is used, as a lender needs. */
+    if (has_base && is_reader(state, r->base)) options.lender = reader_of(r->base);
     options.parallel_reads = !r->source.read; /* a callable is one thread's, with the GIL */
     r->callbacks.read_at = source_read_at;
     r->callbacks.user = &r->source;
