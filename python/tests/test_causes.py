@@ -63,6 +63,31 @@ def test_a_damaged_base_is_named(place):
         lmc.open("b1.lmc", base="b0.lmc").get("w")
 
 
+def test_readers_that_share_a_base(place):
+    write("a.lmc")
+    write("b.lmc", Y, base="a.lmc")
+    a = lmc.open("a.lmc", threads=1)
+    b = lmc.open("b.lmc", base=a, threads=2)
+    write("c.lmc", Z, base=b)
+    write("d.lmc", Z, base=a)
+    wanted = [(b, Y), (lmc.open("c.lmc", base=b, threads=2), Z), (lmc.open("d.lmc", base=a), Z), (a, X)]
+    b.close()  # its users go on
+    wrong = []
+
+    def read(r, array):
+        wrong.extend(i for i in range(10) if r.get("w").tobytes() != array.tobytes())
+
+    threads = [threading.Thread(target=read, args=x) for x in wanted[1:]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    with lmc.Writer("e.lmc", base=a) as w:  # reads one of a chain, and writes against another one
+        w.copy_from(wanted[1][0])
+    assert lmc.open("e.lmc", base="a.lmc").get("w").tobytes() == Z.tobytes()
+
+
 def test_a_file_that_was_cut(place):
     write("a.lmc")
     write("b.lmc", Y, base="a.lmc")
