@@ -84,7 +84,6 @@ import numpy as np
 
 from . import _arrays, _lmc
 from ._errors import BaseError, LMCError
-from ._threads import count_threads as check_threads
 
 INDEX = "model.safetensors.index.json"
 LOGGER = logging.getLogger(__name__)
@@ -744,6 +743,8 @@ def publish(
     base_version = version - 1 if base_version is None else base_version
     if version < 1 or not 0 <= base_version < version:
         raise ValueError("versions count from 1, and a base comes before what builds on it")
+    from ._threads import count_threads as check_threads
+
     check_threads(threads)
     if layout not in LAYOUTS or compression not in ("lmc", "zstd"):
         raise ValueError("layout is slime or skyrl, and compression lmc or zstd")
@@ -763,6 +764,8 @@ def receive(
 ) -> str:
     """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
     is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
+    from ._threads import count_threads as check_threads
+
     check_threads(threads)
     return _receive(argparse.Namespace(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
                                        base=None if base is None else os.fspath(base), threads=threads or count_threads()))
