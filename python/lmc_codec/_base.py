@@ -26,12 +26,20 @@ class Base:
     them several times makes one Base.
     """
 
-    __slots__ = ("_arrays", "_object")
+    __slots__ = ("_arrays", "_object", "_name")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
+        self._name: str | None = None  # where they are from, for messages
+        if not isinstance(arrays, Mapping):
+            raise TypeError(f"base: arrays by name are wanted, not {type(arrays).__name__}")
         items = []
         for name, array in arrays.items():
-            x = describe(array)
+            if not isinstance(name, str):
+                raise TypeError(f"base: the name of an array must be a string, not {name!r}")
+            try:
+                x = describe(array)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"base: array {name!r}: {error}") from None
             items.append((name, x.dtype or "U8", x.shape, x.buffer))
         self._arrays = Arrays(items, count_threads(threads))
         self._object = self._arrays.object

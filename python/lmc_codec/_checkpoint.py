@@ -147,8 +147,11 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
 
     thread = threading.Thread(target=work, name="lmc_codec.ahead", daemon=True)
     thread.start()
+    pid = os.getpid()
     try:
         for _ in items:
+            if pid != os.getpid():
+                raise RuntimeError("this process was forked while tensors were read ahead: open the checkpoint again")
             with state:
                 state.wait_for(lambda: made)
                 result, size, error = made.popleft()
@@ -159,7 +162,8 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
             yield result
             del result
     finally:
-        with state:
-            is_over = True
-            state.notify_all()
-        thread.join()
+        if pid == os.getpid():  # in the child of a fork there is no such thread, and its lock may stay locked
+            with state:
+                is_over = True
+                state.notify_all()
+            thread.join()

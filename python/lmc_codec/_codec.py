@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 
 from . import _arrays, _lmc
-from ._errors import UnsupportedError, WrongBaseError, say
+from ._errors import OutputTooSmallError, UnsupportedError, WrongBaseError, say
+from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -33,7 +35,7 @@ def compress(
     *,
     dtype: Any = None,
     level: int | str = 0,
-    threads: int = 1,
+    threads: int | None = 1,
     out: Any = None,
     progress: Callable[[int], Any] | None = None,
 ) -> Any:
@@ -45,6 +47,7 @@ def compress(
     "archive", or -1 to 2: ever smaller, ever slower.
     out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices.
     """
+    threads = count_threads(threads)
     x = _arrays.describe(array, dtype)
     target = None if out is None else _arrays.describe(out).buffer
     base_object = None
@@ -60,10 +63,22 @@ def compress(
         target, bound(x.nbytes), base_object, level_number(level), threads, progress=progress
     )
     tensors = [("", name, _shape(x), 0, x.nbytes, None, None)] if name else []
-    writer.begin_file("", x.nbytes, tensors, name or "AUTO")
-    writer.write(x.buffer)
-    writer.end_file()
-    return writer.finish()[0]
+    try:
+        writer.begin_file("", x.nbytes, tensors, name or "AUTO")
+        writer.write(x.buffer)
+        writer.end_file()
+        return writer.finish()[0]
+    except OutputTooSmallError:
+        raise _too_small(out, x.nbytes) from None
+
+
+def _too_small(out: Any, nbytes: int) -> OutputTooSmallError:
+    error = OutputTooSmallError(
+        f"out has {_arrays.describe(out).nbytes} bytes, which the result does not fit into: lmc_codec.bound({nbytes}) ="
+        f" {bound(nbytes)} always suffice"
+    )
+    error.status, error.status_name = 2, "LMC_ERR_DST_TOO_SMALL"
+    return error
 
 
 def _shape(x: _arrays.Array) -> tuple[int, ...]:
@@ -77,7 +92,7 @@ def decompress(
     out: Any = None,
     framework: str | None = None,
     device: Any = None,
-    threads: int = 1,
+    threads: int | None = 1,
     max_size: int = 0,
 ) -> Any:
     """The array that compress() was given: of numpy, or of `framework` ("torch", "bytes"); or `out`, filled.
@@ -85,8 +100,11 @@ def decompress(
     base: what it was compressed against. It may be `out`, which is then updated in place (an error, a wrong base
     aside, leaves a mixture there). max_size: refuses more bytes than that, for data of strangers.
     """
-    from ._reader import Reader
+    from ._reader import Reader, name_bases
 
+    if isinstance(data, (str, os.PathLike)):
+        raise TypeError(f"bytes of an LMC file are wanted, not {type(data).__name__}: lmc_codec.open reads files")
+    threads = count_threads(threads)
     plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
     if len(plain.files) != 1 or len(plain.files[0].tensors) > 1 or plain.files[0].is_directory:
         raise UnsupportedError("this is not one tensor: lmc_codec.open reads it")
@@ -107,7 +125,11 @@ def decompress(
                 raise ValueError("out is a part of the base, not all of it")
         if b.nbytes != x.size:
             raise say(WrongBaseError, f"wrong base: it has {b.nbytes} bytes, and the array {x.size}")
-        reader = _lmc.Reader(data, 0, _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads), threads)
+        base_object = _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads)
+        try:
+            reader = _lmc.Reader(data, 0, base_object, threads)
+        except WrongBaseError as error:
+            raise name_bases(error, base_object, plain.base_identity) from None
     if out is not None:
         buffer = _arrays.describe_out(out, x.dtype, x.size, x.shape)
         if _lmc.overlaps(buffer, memoryview(data)):
@@ -123,7 +145,7 @@ def tensor_encode(
     *,
     dtype: Any = None,
     level: int | str = 0,
-    threads: int = 1,
+    threads: int | None = 1,
     log2_block: int = 0,
     out: Any = None,
 ) -> Any:
@@ -132,15 +154,20 @@ def tensor_encode(
     A bytearray; or, with `out`, the number of bytes written there.
     """
     x = _arrays.describe(array, dtype)
-    return _lmc.tensor_encode(
-        x.buffer,
-        x.dtype or "AUTO",
-        None if base is None else _arrays.describe(base).buffer,
-        None if out is None else _arrays.describe(out).buffer,
-        level_number(level),
-        threads,
-        log2_block,
-    )
+    try:
+        return _lmc.tensor_encode(
+            x.buffer,
+            x.dtype or "AUTO",
+            None if base is None else _arrays.describe(base).buffer,
+            None if out is None else _arrays.describe(out).buffer,
+            level_number(level),
+            count_threads(threads),
+            log2_block,
+        )
+    except OutputTooSmallError:
+        if log2_block:  # smaller blocks may take more
+            raise
+        raise _too_small(out, x.nbytes) from None
 
 
 def tensor_decode(
@@ -151,7 +178,7 @@ def tensor_decode(
     dtype: Any = None,
     offset: int = 0,
     total_size: int | None = None,
-    threads: int = 1,
+    threads: int | None = 1,
     log2_block: int = 0,
 ) -> Any:
     """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
@@ -168,7 +195,7 @@ def tensor_decode(
         None if base is None else _arrays.describe(base).buffer,
         offset,
         -1 if total_size is None else total_size,
-        threads,
+        count_threads(threads),
         log2_block,
     )
     return out

@@ -156,27 +156,40 @@ class Policy:
             texts = list(rules)
         self.rules = [Rule(text) for text in texts]
         self.seconds: dict[str, Second] = {}
+        self.n_quantised = 0
+        self._reasons: dict[str, str] = {}  # why tensors that a rule names stay as they are: with one of them
+
+    def say_nothing_done(self) -> str | None:
+        """What a user of rules that have quantised nothing is told; None: something was, or was not to be."""
+        if self.n_quantised or all(rule.kind == "lossless" for rule in self.rules):
+            return None
+        reasons = "; ".join(f"{name!r} {reason}" for reason, name in self._reasons.items())
+        return f"no tensor was quantised: {reasons or 'no rule matches one'}"
 
     def find(self, path: str, name: str, dtype: str, shape: tuple[int, ...], size: int) -> tuple[Rule, str, str] | None:
         """The rule, the role and the name of the pair; None: the tensor stays as it is."""
         role, pair = find_role(path, name, dtype)
-        for rule in reversed(self.rules):
-            if role in rule.roles and rule.matches(path, name, dtype, size):
-                break
-        else:
+        matching = [rule for rule in reversed(self.rules) if rule.matches(path, name, dtype, size)]
+        rule = next((rule for rule in matching if role in rule.roles), None)
+        if rule is None:
+            if matching and role in ("weight", "other"):
+                self._reasons[f"is no moment or gradient: a rule for it says role={role}"] = name
             return None
         n = 8 * size // BITS[dtype]
-        if (
-            rule.kind == "lossless"
-            or (rule.kind == "auto" and role in ("weight", "other"))
-            or dtype not in ("F32", "BF16")
-            or n < MIN_ELEMENTS
-            or (is_flat(shape) and n < MIN_FLAT_ELEMENTS)
-        ):
+        if rule.kind == "lossless":
             return None
-        return rule, role, pair
+        if rule.kind == "auto" and role in ("weight", "other"):
+            reason = "is no moment or gradient, which are what auto: is for"
+        elif dtype not in ("F32", "BF16"):
+            reason = f"is of {dtype}: only F32 and BF16 are quantised"
+        elif n < MIN_ELEMENTS or (is_flat(shape) and n < MIN_FLAT_ELEMENTS):
+            reason = "is too small"
+        else:
+            return rule, role, pair
+        self._reasons[reason] = name
+        return None
 
-    def fit(self, rule: Rule, role: str, pair: str, dtype: str, shape: tuple[int, ...], buffer: Any) -> tuple[Any, Any]:
+    def fit(self, name: str, rule: Rule, role: str, pair: str, dtype: str, shape: tuple[int, ...], buffer: Any) -> tuple[Any, Any]:
         """A quantizer, and the twin that it wants; (None, None) if the tensor is better kept."""
         measure, bound = _MEASURES.get(rule.kind, 1), rule.bound
         if measure == 1 and role in ("m", "v"):  # each moment may spoil a part of the update
@@ -200,5 +213,7 @@ class Policy:
             None if second is None else second.quantizer,
         )
         if quantizer.info()[0]:
+            self._reasons["would not become smaller"] = name
             return None, None
+        self.n_quantised += 1
         return quantizer, None if second is None else (second.file_number, second.offset, 0)

@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, say
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError, say
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -125,8 +125,15 @@ class Reader:
                 max_index_size,
                 max_total_size,
             )
-        except BaseException:
-            self._source.give_up()
+        except BaseException as error:
+            try:
+                if isinstance(error, WrongBaseError):
+                    plain = _open_plain(self._source, max_index_size)
+                    raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
+                if isinstance(error, LimitError):
+                    raise _name_limit(error, self._source, max_index_size, max_total_size) from None
+            finally:
+                self._source.give_up()
             raise
         info = self._object.info()
         #: 32 bytes that stand for all names and contents.
@@ -435,6 +442,50 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>"
+
+
+def _name_of(base: Any) -> str | None:
+    if isinstance(base, (str, os.PathLike)):
+        return os.fsdecode(base)
+    return base.name if isinstance(base, Reader) else getattr(base, "_name", None)
+
+
+def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str | None = None) -> WrongBaseError:
+    """The error, with both identities, as far as people compare them. base: an object of _lmc. wanted: what a delta says."""
+    wanted = wanted or b""
+    is_file = isinstance(base, _lmc.Reader)
+    got = base.info()[1] if is_file else base.identity
+    what = name or "the base given"
+    named = WrongBaseError(
+        f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
+        f"{'; `lmc -l` shows identities' if is_file else ''})"
+    )
+    named.status, named.status_name = error.status, error.status_name
+    return named
+
+
+def _open_plain(source: Any, max_index_size: int) -> Any:
+    """Without base and limits, to tell what is wrong."""
+    argument = os.dup(source.argument) if isinstance(source.argument, int) else source.argument
+    try:
+        return _lmc.Reader(argument, source.size, None, 1, source.name, max_index_size)
+    except BaseException:
+        if isinstance(source.argument, int):
+            os.close(argument)
+        raise
+
+
+def _name_limit(error: LimitError, source: Any, max_index_size: int, max_total_size: int) -> LimitError:
+    try:
+        plain = _open_plain(source, max_index_size)
+    except LimitError:
+        limit = f"max_index_size is {max_index_size or 1 << 30}, and its index needs more"
+    else:
+        size = sum(plain.file(i)[2] for i in range(plain.info()[0]))
+        limit = f"max_total_size is {max_total_size}, and its files have {size} bytes"
+    named = LimitError(f"{error}: {limit}")
+    named.status, named.status_name = error.status, error.status_name
+    return named
 
 
 class Slice:

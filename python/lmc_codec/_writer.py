@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import operator
 import os
 import stat
 from _thread import RLock
@@ -50,6 +53,25 @@ def check_metadata(metadata: Mapping[str, str] | None) -> None:
             raise TypeError(f"argument 'metadata': {key!r}: {value!r} are not both strings")
 
 
+def write_all(target: Any, data: Any) -> None:
+    """To an object with write(), which may take less than all at once, and says how much. None is all of it, as many say;
+    but not from raw files, where it is nothing."""
+    view = memoryview(data)
+    while len(view):
+        n = target.write(view)
+        if n is None and not isinstance(target, io.RawIOBase):
+            return
+        if n is None:
+            raise BlockingIOError(errno.EAGAIN, "the file is non-blocking, and takes nothing now: make it blocking")
+        try:
+            n = operator.index(n)
+        except TypeError:
+            raise TypeError(f"write() returned {n!r}, neither a number of bytes nor None") from None
+        if not 0 < n <= len(view):
+            raise OSError(errno.EIO, f"write() of {len(view)} bytes says that it wrote {n}")
+        view = view[n:]
+
+
 class Writer:
     """Makes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
 
@@ -82,6 +104,7 @@ class Writer:
         self._names: set[str] = set()
         self._keys: set[str] = set()
         self._paths: set[str] = set()
+        self._directories: set[str] = set()
         self._written: dict[int, list[tuple[int, Any]]] = {}  # what may be read back, by file
         self._n_files = 0
         self._path: str | None = None
@@ -132,11 +155,15 @@ class Writer:
     def _open(self, target: Any, has_room: bool) -> Any:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
-            directory, name = os.path.split(path)
-            # the name's beginning: all of it may be as long as names can be
-            self._part = os.path.join(directory, f".{name[:32]}.{os.getpid()}-{id(self):x}.part")
+            self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
+            directory, name = os.path.split(self._place)
+            _remove_parts(directory, name)
+            self._part = os.path.join(directory, f"{_part_prefix(name)}{os.getpid()}-{id(self):x}.part")
             try:
-                self._file = open(self._part, "wb", buffering=0, opener=_opener(path))
+                self._file = open(self._part, "wb", buffering=0, opener=_opener(self._place))
+                while _lock(self._file.fileno(), wait=True) and os.fstat(self._file.fileno()).st_nlink == 0:
+                    self._file.close()  # somebody tidied up before it was locked
+                    self._file = open(self._part, "wb", buffering=0, opener=_opener(self._place))
             except OSError as error:
                 error.filename = path
                 raise
@@ -147,15 +174,7 @@ class Writer:
         if not callable(getattr(target, "write", None)):
             raise TypeError(f"a path or an object with write(), not {type(target).__name__}")
 
-        def write(data: bytes) -> None:
-            view = memoryview(data)
-            while len(view):
-                n = target.write(view)
-                if n is None or n >= len(view):
-                    return
-                view = view[n:]
-
-        return write
+        return lambda data: write_all(target, data)
 
     def _read_back(self, file_number: int, offset: int, size: int) -> bytes:
         """Of what was written earlier: a second moment."""
@@ -229,7 +248,7 @@ class Writer:
         if not found:
             return None, None
         rule, role, pair = found
-        quantizer, twin = self._policy.fit(rule, role, pair, dtype, shape, buffer)
+        quantizer, twin = self._policy.fit(name, rule, role, pair, dtype, shape, buffer)
         if role == "v" and pair:
             from ._policy import Second
 
@@ -300,24 +319,38 @@ class Writer:
             if path is not None and not files:
                 raise say(NotFoundError, f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
-                if file.path in self._paths:
-                    raise ValueError(f"two files would be {file.path!r}")
+                self._check_place(file.path, file.is_directory)
                 self._object.copy_file(reader._object, file.number)
                 self._n_files += 1
-                self._paths.add(file.path)
+                self._take_place(file.path, file.is_directory)
 
     def _begin(self, path: str, size: int, tensors: list[Any], dtype: str = "AUTO", **attributes: Any) -> None:
         check_path(path)
-        if path in self._paths:
-            raise ValueError(f"two files would be {path!r}")
+        self._check_place(path)
         names = {row[0] for row in tensors}
         if len(names) != len(tensors):
             raise ValueError(f"{path}: two tensors of one name")
         check_names(names)
         self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
-        self._paths.add(path)
+        self._take_place(path)
         self._names |= names
         self._n_files += 1
+
+    def _check_place(self, path: str, is_directory: bool = False) -> None:
+        """Where there is a file, nothing else can be, nor anything below it: no file system could hold both."""
+        if path in self._paths:
+            raise ValueError(f"two files would be {path!r}")
+        if path in self._directories and not is_directory:
+            raise ValueError(f"{path!r} would be a file, and is a directory of files in this snapshot already")
+        for directory in _directories_of(path):
+            if directory in self._paths and directory not in self._directories:
+                raise ValueError(f"{path!r} would be below {directory!r}, which is a file of this snapshot")
+
+    def _take_place(self, path: str, is_directory: bool = False) -> None:
+        self._paths.add(path)
+        self._directories.update(_directories_of(path))
+        if is_directory:
+            self._directories.add(path)
 
     def add_metadata(self, key: str, value: str | bytes) -> None:
         """Says something about the snapshot; keys that begin with "lmc." are the format's."""
@@ -344,17 +377,23 @@ class Writer:
                 if self._file is not None:
                     self._file.flush()
                     os.fsync(self._file.fileno())
-                    self._check_target(self._path)  # which may have become the base's since
+                    self._check_target(self._place)  # which may have become the base's since
                     if self._aborted:
                         raise CancelledError(f"{self._path}: the writer was aborted")
                     self._file.close()
-                    os.replace(self._part, self._path or "")
+                    os.replace(self._part, self._place)
                     self._file = None
                 self.identity = identity
             except BaseException:
                 self.abort()
                 raise
             self._written.clear()
+            said = self._policy.say_nothing_done()
+            if said is not None:
+                import warnings
+
+                text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
+                warnings.warn(text, stacklevel=_count_own_frames())
             return identity
 
     def _check_base(self) -> None:
@@ -434,6 +473,63 @@ class _Step:
         finally:
             self.depth -= 1
             self.lock.release()
+
+
+def _count_own_frames() -> int:
+    """To whom a warning is: the first caller that is not of this package."""
+    import sys
+
+    n, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lmc_codec."):
+        n, frame = n + 1, frame.f_back
+    return n
+
+
+def _directories_of(path: str) -> list[str]:
+    """ "a/b/c": "a", "a/b"."""
+    return [path[:i] for i, letter in enumerate(path) if letter == "/"]
+
+
+def _part_prefix(name: str) -> str:
+    """Of what will become `name`. Its beginning only: all of it may be as long as names can be."""
+    return f".{name[:32]}."
+
+
+def _remove_parts(directory: str, name: str) -> None:
+    """What writers of the same name have left that were killed: nobody holds the lock of such a file any more."""
+    import re
+
+    pattern = re.compile(re.escape(_part_prefix(name)) + r"[0-9]+-[0-9a-f]+[.]part")
+    try:
+        found = [entry for entry in os.listdir(directory) if pattern.fullmatch(entry)]
+    except OSError:
+        return  # it is not there, or not to be listed: what comes next says so
+    for entry in found:
+        path = os.path.join(directory, entry)
+        try:
+            fd = os.open(path, os.O_RDWR)
+            try:
+                if _lock(fd):
+                    os.unlink(path)
+            finally:
+                os.close(fd)
+            if os.name == "nt":
+                os.unlink(path)  # which fails as long as a writer has it open
+        except OSError:
+            pass  # gone already, or not ours
+
+
+def _lock(fd: int, wait: bool = False) -> bool:
+    """Until all that have this open file close it, or die. False: another one has it, or there are no locks here."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
 
 
 def _opener(path: str) -> Callable[[str, int], int]:

@@ -35,9 +35,10 @@ from torch.futures import Future
 from . import _arrays, _lmc
 from ._base import Base
 from ._codec import level_number
-from ._errors import MissingBaseError
+from ._errors import MissingBaseError, TruncatedError, say
 from ._reader import Reader as _FileReader
 from ._threads import count_threads
+from ._writer import write_all
 
 __all__ = ["Extension", "LoadTransforms", "Reader", "SaveTransforms", "Writer", "make_registry"]
 
@@ -85,9 +86,7 @@ def _find_dtype(head: bytes | bytearray) -> str:
 def _share_threads(threads: int | None, n: int = 1) -> int:
     """None: what torchrun's other processes on this machine, and `n` callers in this one, leave to each."""
     if threads is not None:
-        if threads < 1:
-            raise ValueError(f"threads is {threads}, not 1 to 1024")
-        return threads
+        return count_threads(threads)
     return max(1, count_threads(None) // (n * max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 
 
@@ -150,12 +149,7 @@ class _Encoder(io.RawIOBase):
         return self._writer
 
     def _send(self, data: bytes) -> None:
-        view = memoryview(data)
-        while len(view):
-            n = self._output.write(view)
-            if n is None or n >= len(view):
-                return
-            view = view[n:]
+        write_all(self._output, data)
 
     def _write_tensor(self, view: memoryview) -> None:
         size, dtype, base, tensors = len(view), self._dtype or _find_dtype(self._kept), None, []
@@ -215,6 +209,10 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
+#: From what a delta says of its base to the base's bytes, and where they are from.
+FindBase = Callable[[dict[str, Any]], tuple[torch.Tensor, str]]
+
+
 class _Section:
     """A file that can seek, as lmc_codec.open wants it: torch's view of a part of a file says wrong where its end is."""
 
@@ -230,12 +228,14 @@ class _Section:
 class _Decoder(io.RawIOBase):
     """Reads an item, any part of it. torch.load() reads the tensor by one readinto(), and the rest in small pieces."""
 
-    def __init__(self, source: Any, threads: int, find_base: Callable[[dict[str, Any]], torch.Tensor] | None):
+    def __init__(self, source: Any, threads: int, find_base: FindBase | None):
         reader = _FileReader(source, threads=threads)
         tensors = [x for file in reader.files for x in file.tensors]
         if reader.base_identity is not None and find_base is not None and len(tensors) == 1:
             x = tensors[0]
-            base = _make_base(x.name, x.dtype, find_base(json.loads(reader.metadata[NOTE])), threads)
+            data, where = find_base(json.loads(reader.metadata[NOTE]))
+            base = _make_base(x.name, x.dtype, data, threads)
+            base._name = where
             reader = _FileReader(source, threads=threads, base=base)
         self._reader, self._at, self._size = reader, 0, 0
         self._files: list[tuple[int, int, str]] = []  # first byte, the one after the last, path
@@ -312,12 +312,13 @@ class Extension(StreamTransformExtension):
     def transform_from(self, input: IO[bytes]) -> IO[bytes]:
         return self._open(input, "an item of a checkpoint", None)
 
-    def _open(
-        self, source: IO[bytes], name: str, find_base: Callable[[dict[str, Any]], torch.Tensor] | None
-    ) -> IO[bytes]:
+    def _open(self, source: IO[bytes], name: str, find_base: FindBase | None) -> IO[bytes]:
         threads = _share_threads(self._threads)
         where: Any = _Section(source, name) if source.seekable() else source.read(-1)
-        return cast(IO[bytes], _Decoder(where, threads, find_base))
+        try:
+            return cast(IO[bytes], _Decoder(where, threads, find_base))
+        except TruncatedError as error:  # raised where the file is read, which has no name there
+            raise error if name in str(error) else say(TruncatedError, f"{name}: {error}") from None
 
 
 def make_registry() -> ExtensionRegistry:
@@ -340,13 +341,23 @@ def _open_base(base: Any, storage_options: dict[str, Any] | None) -> Reader | No
 
 
 def _relate(base: Any, path: Any) -> str:
-    """Where the base is, as the checkpoint says it: from itself, so that both can be moved together."""
+    """Where the base is, as the checkpoint says it: from itself, so that both can be moved together. Of links, what they lead
+    to: "latest" is another checkpoint tomorrow."""
     if _is_url(base) or _is_url(path):
-        return str(base)
+        return _place(base)
     try:
-        return str(os.path.relpath(base, path)).replace(os.sep, "/")
+        return os.path.relpath(_place(base), _place(path)).replace(os.sep, "/")
     except ValueError:  # on another drive
-        return str(os.path.abspath(base))
+        return _place(base)
+
+
+def _find_related(relative: str, path: Any) -> str:
+    """The reverse of _relate. Earlier versions took the paths as they were given."""
+    if _is_url(relative) or _is_url(path):
+        return relative
+    real = os.path.normpath(os.path.join(_place(path), relative))
+    given = os.path.normpath(os.path.join(path, relative))
+    return given if os.path.exists(given) and not os.path.exists(real) else real
 
 
 class SaveTransforms(_StorageWriterTransforms):
@@ -459,6 +470,8 @@ class Writer(FileSystemWriter):
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         is_there = is_coordinator and self.fs.exists(self.fs.concat_path(self.path, ".metadata"))
         self.transforms.check_base(is_deep=is_there)  # where no checkpoint is, none can be lost
+        if self.transforms._base is not None:
+            self.transforms._base.load_metadata()  # before anything is written
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -499,44 +512,57 @@ class LoadTransforms(_StorageReaderTransforms):
         self._threads, self._storage_options = threads, storage_options
         self._base = _open_base(base, storage_options)
         self._readers: dict[str, Reader] = {}
+        self._chain: tuple[str, ...] = ()  # of what this is the base, from the newest on
 
     def transform_load_stream(
         self, read_item: ReadItem, transform_descriptors: Sequence[str], raw_stream: IO[bytes]
     ) -> IO[bytes]:
-        return self._open(read_item.storage_index.fqn, transform_descriptors, raw_stream)
+        file = getattr(getattr(raw_stream, "base_stream", raw_stream), "name", None)
+        return self._open(read_item.storage_index.fqn, transform_descriptors, raw_stream, file)
 
-    def _open(self, name: str, transform_descriptors: Sequence[str], raw_stream: IO[bytes]) -> IO[bytes]:
-        stream = raw_stream
+    def _open(
+        self, name: str, transform_descriptors: Sequence[str], raw_stream: IO[bytes], file: object = None
+    ) -> IO[bytes]:
+        stream, where = raw_stream, file if isinstance(file, str) else self.path
         for extension in self.extension_registry.from_descriptor_list(transform_descriptors):
             if isinstance(extension, Extension):
                 extension._threads = self._threads
-                stream = extension._open(stream, f"{self.path}: {name}", self._find_base)
+                stream = extension._open(stream, f"{where}: {name}", self._find_base)
             elif isinstance(extension, StreamTransformExtension):
                 stream = extension.transform_from(stream)
         return stream
 
     def _open_base(self, note: dict[str, Any]) -> Reader:
-        path = note["base"]
-        if not _is_url(path) and not _is_url(self.path):
-            path = os.path.normpath(os.path.join(self.path, path))
+        path = _find_related(note["base"], self.path)
         reader = self._base or self._readers.get(path)
+        chain = (*self._chain, _place(self.path))
         if reader is None:
+            if _place(path) in chain:
+                names = " -> ".join((*chain[chain.index(_place(path)) :], _place(path)))
+                raise say(
+                    MissingBaseError,
+                    f"{self.path}: its bases go in a circle: {names}. One of them was replaced, or a link leads elsewhere"
+                    " now: say where the base of each is, Reader(path, base=Reader(..., base=...))",
+                )
             reader = Reader(path, threads=self._threads, storage_options=self._storage_options)
+            reader.transforms._chain = chain
             self._readers[path] = reader
         return reader
 
-    def _find_base(self, note: dict[str, Any]) -> torch.Tensor:
+    def _find_base(self, note: dict[str, Any]) -> tuple[torch.Tensor, str]:
         reader = self._open_base(note)
         try:
             found = reader.read_chunk(note["name"], note["offsets"], note["sizes"])
-        except FileNotFoundError as error:
+        except (FileNotFoundError, MissingBaseError) as error:
+            if isinstance(error, MissingBaseError) and reader._metadata is not None:
+                raise  # of the base's own base
             raise MissingBaseError(
                 f"{self.path}: tensor {note['name']!r} is a delta of the checkpoint {reader.path}, which cannot be read:"
                 f" {error}. Say where it is: Reader(path, base=...)"
             ) from error
         if found is None:
             raise MissingBaseError(f"{self.path}: the base {reader.path} has no tensor {note['name']!r} of that shape")
-        return _bytes_of(found)
+        return _bytes_of(found), str(reader.path)
 
 
 class Reader(FileSystemReader):
@@ -570,6 +596,16 @@ class Reader(FileSystemReader):
             self.fs, self.path = _open_file_system(checkpoint_id, self._storage_options)
             self.transforms.path = self.path
 
+    def load_metadata(self) -> Metadata:
+        """Of a base: what a delta needs of it. MissingBaseError: it is no checkpoint, or not finished."""
+        if self._metadata is None:
+            try:
+                self._metadata = self.read_metadata()
+            except FileNotFoundError as error:
+                what = f"the base {self.path} is no checkpoint, or is not finished: it has no .metadata"
+                raise say(MissingBaseError, what) from error
+        return self._metadata
+
     def find_base(self) -> Reader | None:
         """Of a delta, what it is a delta of: the first item that has a base tells it. None: it needs none."""
         try:
@@ -590,9 +626,7 @@ class Reader(FileSystemReader):
 
     def read_chunk(self, name: str, offsets: Sequence[int], sizes: Sequence[int]) -> torch.Tensor | None:
         """A part of a tensor, from however many shards it was saved in; None if the checkpoint does not have it all."""
-        if self._metadata is None:
-            self._metadata = self.read_metadata()
-        entry = self._metadata.state_dict_metadata.get(name)
+        entry = self.load_metadata().state_dict_metadata.get(name)
         if not isinstance(entry, TensorStorageMetadata) or len(entry.size) != len(sizes):
             return None
         result, n, n_found = None, 1, 0
@@ -617,7 +651,8 @@ class Reader(FileSystemReader):
         where = cast(Metadata, self._metadata).storage_data[index]
         with self.fs.create_stream(self.fs.concat_path(self.path, where.relative_path), "rb") as file:
             part = self._slice_file(file, where)
-            stream = self.transforms._open(index.fqn, where.transform_descriptors or (), part)
+            path = str(self.fs.concat_path(self.path, where.relative_path))
+            stream = self.transforms._open(index.fqn, where.transform_descriptors or (), part, path)
             whole: Any = stream if stream.seekable() else io.BytesIO(stream.read(-1))
             return cast(torch.Tensor, torch.load(whole, map_location="cpu", weights_only=True))
 

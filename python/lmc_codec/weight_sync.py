@@ -75,12 +75,13 @@ from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase, find_checksum
 from ._sync_publish import Publication
 from ._sync_receive import Request
 from ._sync_versions import LAYOUTS
+from ._threads import count_threads
 
 __all__ = ["SyncCorrupt", "SyncError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
 
 
-def _count_threads() -> int:
-    return min(16, os.cpu_count() or 1)
+def _count_threads(threads: int | None = None) -> int:
+    return min(16, os.cpu_count() or 1) if threads is None else count_threads(threads)
 
 
 def publish(
@@ -109,7 +110,7 @@ def publish(
     find_checksum(checksum)
     return _sync_publish.publish(Publication(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
                                        base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
-                                       compression=compression, layout=layout, threads=threads or _count_threads()))
+                                       compression=compression, layout=layout, threads=_count_threads(threads)))
 
 
 def receive(
@@ -123,7 +124,7 @@ def receive(
     """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
     is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=threads or _count_threads()))
+                                       base=None if base is None else os.fspath(base), threads=_count_threads(threads)))
 
 
 # ---- command ----

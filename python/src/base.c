@@ -1,4 +1,4 @@
-/* base.c - arrays in memory that a delta is coded against
+/* base.c - what a delta is coded against: arrays in memory, or a reader
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
@@ -178,6 +178,58 @@ static PyObject *base_identity(PyObject *self, void *closure)
 }
 
 const lmc_base *base_of(PyObject *base) { return &((const base_object *)base)->base; }
+
+/* -- what is a base: that, or a reader -- */
+
+static const lmc_file *get_named_file(void *user, size_t file_number)
+{
+    const named_base *const b = (const named_base *)user;
+    return b->inner.get_file(b->inner.user, file_number);
+}
+
+/* Of a chain the oldest that failed is named: it failed first. */
+static enum lmc_status read_named(void *user, size_t file_number, uint64_t offset, void *dst,
+                                  size_t size)
+{
+    const named_base *const b = (const named_base *)user;
+    const enum lmc_status status = b->inner.read(b->inner.user, file_number, offset, dst, size);
+    if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+#ifdef __GNUC__ /* several workers may fail at once */
+    {
+        PyObject *none = NULL;
+        (void)__atomic_compare_exchange_n(&(*b->call)->base, &none, b->name, 0, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED);
+    }
+#else
+    if (!(*b->call)->base) (*b->call)->base = b->name;
+#endif
+    return status;
+}
+
+int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base)
+{
+    *has_base = object != Py_None;
+    if (object == Py_None) return 0;
+    if (PyObject_TypeCheck(object, state->reader_type)) {
+        if (!reader_of(object)) {
+            PyErr_SetString(PyExc_ValueError, "the base is closed");
+            return -1;
+        }
+        b->inner = b->base = lmc_reader_base(reader_of(object));
+        b->base.get_file = get_named_file;
+        b->base.read = read_named;
+        b->base.user = b;
+        b->name = reader_where(object);
+        b->call = c;
+        return 0;
+    }
+    if (PyObject_TypeCheck(object, state->base_type)) { /* memory: reading it does not fail */
+        b->base = *base_of(object);
+        return 0;
+    }
+    PyErr_SetString(PyExc_TypeError, "base must be a Reader or a Base");
+    return -1;
+}
 
 static PyGetSetDef base_getset[] = {
     {"identity", base_identity, NULL, "32 bytes, the identity of its snapshot.", NULL},

@@ -27,23 +27,28 @@ static long process_id(void) { return (long)getpid(); }
 
 module_state *state_of(PyTypeObject *type) { return (module_state *)PyType_GetModuleState(type); }
 
-PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where, PyObject *what)
+static PyObject *raise_text(module_state *state, enum lmc_status status, const char *text,
+                            PyObject *where, PyObject *what)
 {
     PyObject *error;
     if (status == LMC_ERR_MEMORY) return PyErr_NoMemory();
     if (!state->make_error) {
-        PyErr_SetString(PyExc_RuntimeError, lmc_status_text(status));
+        PyErr_SetString(PyExc_RuntimeError, text);
         return NULL;
     }
     error = PyObject_CallFunction(state->make_error, "issOO", (int)status, lmc_status_name(status),
-                                  lmc_status_text(status), where ? where : Py_None,
-                                  what ? what : Py_None);
+                                  text, where ? where : Py_None, what ? what : Py_None);
     if (error) {
         if (PyExceptionInstance_Check(error)) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        else PyErr_SetString(PyExc_RuntimeError, lmc_status_text(status));
+        else PyErr_SetString(PyExc_RuntimeError, text);
         Py_DECREF(error);
     }
     return NULL;
+}
+
+PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where, PyObject *what)
+{
+    return raise_text(state, status, lmc_status_text(status), where, what);
 }
 
 /* -- calls -- */
@@ -56,6 +61,42 @@ void call_begin(call *c, PyObject *progress)
     c->thread = PyEval_SaveThread();
 }
 
+static PyObject *raise_failure(const call *c, module_state *state, enum lmc_status status,
+                               PyObject *where, PyObject *what)
+{
+    char text[120];
+    if (c->os_error) {
+        errno = c->os_error;
+        return where && where != Py_None
+                   ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, where)
+                   : PyErr_SetFromErrno(PyExc_OSError);
+    }
+    if (status != LMC_ERR_READ || !c->file_size) return raise_status(state, status, where, what);
+    (void)PyOS_snprintf(text, sizeof text,
+                        "reading failed: the file now ends at byte %llu, and had %llu when it was "
+                        "opened",
+                        (unsigned long long)c->file_end, (unsigned long long)c->file_size);
+    return raise_text(state, status, text, where, what);
+}
+
+/* "b0.lmc: read as the base of b1.lmc, tensor 'w'" */
+static PyObject *raise_of_base(const call *c, module_state *state, enum lmc_status status,
+                               PyObject *where, PyObject *what)
+{
+    PyObject *const base = c->base == Py_None ? PyUnicode_FromString("the base") : c->base;
+    PyObject *read_for = NULL;
+    if (c->base != Py_None) Py_INCREF(base);
+    if (where && where != Py_None)
+        read_for = what && what != Py_None
+                       ? PyUnicode_FromFormat("read as the base of %S, %S", where, what)
+                       : PyUnicode_FromFormat("read as the base of %S", where);
+    if (base && !PyErr_Occurred())
+        (void)raise_failure(c, state, status, base, read_for ? read_for : what);
+    Py_XDECREF(base);
+    Py_XDECREF(read_for);
+    return NULL;
+}
+
 PyObject *call_end(call *c, module_state *state, enum lmc_status status, PyObject *where,
                    PyObject *what)
 {
@@ -64,14 +105,9 @@ PyObject *call_end(call *c, module_state *state, enum lmc_status status, PyObjec
         PyErr_Restore(c->type, c->value, c->traceback);
         return NULL;
     }
-    if (status != LMC_OK && c->os_error) {
-        errno = c->os_error;
-        return where && where != Py_None
-                   ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, where)
-                   : PyErr_SetFromErrno(PyExc_OSError);
-    }
-    if (status != LMC_OK) return raise_status(state, status, where, what);
-    Py_RETURN_NONE;
+    if (status == LMC_OK) Py_RETURN_NONE;
+    return c->base ? raise_of_base(c, state, status, where, what)
+                   : raise_failure(c, state, status, where, what);
 }
 
 /* The first one counts: what comes later follows from it. */
@@ -138,6 +174,7 @@ enum lmc_status call_report(call *c, uint64_t done)
 int lock_init(object_lock *l)
 {
     l->owner = 0;
+    l->pid = process_id();
     l->lock = PyThread_allocate_lock();
     if (l->lock) return 0;
     PyErr_NoMemory();
@@ -150,12 +187,37 @@ void lock_free(object_lock *l)
     l->lock = NULL;
 }
 
+/* After a fork: makes the lock this process's. Without the GIL several threads may try at once; who
+ * fails because another one has just done it sees its pid. */
+static int adopt(object_lock *l)
+{
+    PyThreadState *thread;
+    PyLockStatus got;
+    if (LOOK_AT(&l->pid) == process_id()) return 0;
+    thread = PyEval_SaveThread();
+    got = PyThread_acquire_lock_timed(l->lock, 10000, 0);
+    PyEval_RestoreThread(thread);
+    if (got != PY_LOCK_ACQUIRED) return LOOK_AT(&l->pid) == process_id() ? 0 : -1;
+    SET(&l->owner, 0);
+    SET(&l->pid, process_id());
+    PyThread_release_lock(l->lock);
+    return 0;
+}
+
+int lock_is_lost(object_lock *l) { return l->lock && adopt(l) < 0; }
+
 /* Only this thread can have made itself the owner, so what it reads is right whoever else writes.
  */
 int lock_is_mine(const object_lock *l) { return LOOK_AT(&l->owner) == PyThread_get_thread_ident(); }
 
 int lock_acquire(object_lock *l)
 {
+    if (adopt(l) < 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this process was forked while another thread was in a call of this object "
+                        "(or of its base), so it cannot be used here: open it again");
+        return -1;
+    }
     if (lock_is_mine(l)) {
         PyErr_SetString(PyExc_RuntimeError, "a callback uses the reader or writer that called it");
         return -1;

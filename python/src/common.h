@@ -3,7 +3,7 @@
  *
  *     module.c   the module, small functions, tensors without a header
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
- *     base.c     Base: arrays in memory that a delta is coded against
+ *     base.c     Base: arrays in memory that a delta is coded against; what else is a base
  *     source.c   where files are read from: descriptors, memory, Python
  *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
  *     call.c     calls without the GIL, their errors and interruptions; locks; threads
@@ -42,6 +42,9 @@ typedef struct call {
     double next_look;      /* when signals are looked for again */
     PyObject *progress;    /* called with the bytes done; or NULL */
     volatile int os_error; /* errno of what failed; or 0 */
+    PyObject *base;        /* the name of the base that could not be read; or NULL */
+    /* of a file that has become shorter since it was opened, and what it had; or 0 */
+    volatile uint64_t file_end, file_size;
 #ifdef Py_GIL_DISABLED
     PyMutex keeping; /* of type, value, traceback, which several workers may want to set */
 #endif
@@ -68,16 +71,21 @@ enum lmc_status call_report(call *c, uint64_t done);
 #define SET(p, value) ((void)(*(p) = (value)))
 #endif
 
-/* -- locks: one thread at a time uses an object of the library -- */
+/* -- locks: one thread at a time uses an object of the library --
+ * If another thread is inside at a fork, nobody will ever unlock it in the child, and what it
+ * guards may be half changed there: the lock is lost. */
 typedef struct object_lock {
     PyThread_type_lock lock;
     volatile unsigned long owner;
+    volatile long pid; /* the process that it was last used in */
 } object_lock;
 
 int lock_init(object_lock *l); /* -1 and an exception */
 void lock_free(object_lock *l);
-/* Waits without the GIL. -1 and an exception: this thread has it already, as a callback would. */
+/* Waits without the GIL. -1 and an exception: this thread has it already, as a callback would; or
+ * it is lost. */
 int lock_acquire(object_lock *l);
+int lock_is_lost(object_lock *l);
 void lock_release(object_lock *l);
 int lock_is_mine(const object_lock *l); /* this thread has it */
 
@@ -133,9 +141,17 @@ typedef struct reader_object reader_object;
 typedef struct base_object base_object;
 struct quantizer_object;
 
-/* What object, a Reader or a Base, gives; *base is valid as long as the object. 0 and no base for
- * None. */
-int get_base(module_state *state, PyObject *object, lmc_base *base, int *has_base);
+/* A base, and who it is: its reader may be damaged itself, and an error is to name that file. */
+typedef struct named_base {
+    lmc_base base; /* what the library gets */
+    lmc_base inner;
+    PyObject *name; /* of a Reader's file, which keeps it; or NULL */
+    call **call;    /* the one at hand */
+} named_base;
+
+/* What object, a Reader or a Base, gives; b->base is valid as long as the object and *b. 0 and no
+ * base for None. */
+int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base);
 /* Locks the reader and its bases (any other object: does nothing) for the call; -1 and an
  * exception. */
 int lock_chain(module_state *state, PyObject *object, call *c);
@@ -144,7 +160,8 @@ void unlock_chain(module_state *state, PyObject *object);
 void mark_base(module_state *state, PyObject *object);
 
 const lmc_base *base_of(PyObject *base);
-lmc_reader *reader_of(PyObject *reader); /* NULL if it is closed */
+lmc_reader *reader_of(PyObject *reader);  /* NULL if it is closed */
+PyObject *reader_where(PyObject *reader); /* its name in messages, borrowed */
 const lmc_quantizer *quantizer_of(PyObject *quantizer);
 
 PyObject *new_bytes(PyObject *module, PyObject *args);

@@ -7,9 +7,9 @@ struct reader_object {
     PyObject_HEAD lmc_reader *reader; /* NULL: closed */
     file_source source;
     lmc_source callbacks;
-    lmc_base own_base; /* what it is coded against */
-    PyObject *base;    /* that one's object, or NULL */
-    PyObject *where;   /* its name in messages */
+    named_base own_base; /* what it is coded against */
+    PyObject *base;      /* that one's object, or NULL */
+    PyObject *where;     /* its name in messages */
     thread_pool pool;
     object_lock lock;
     int depth;            /* how often the call at hand has locked it, less one */
@@ -23,31 +23,13 @@ lmc_reader *reader_of(PyObject *reader)
     return r->is_closed ? NULL : r->reader;
 }
 
+PyObject *reader_where(PyObject *reader) { return ((const reader_object *)reader)->where; }
+
 /* -- bases, chains of them -- */
 
 static int is_reader(module_state *state, PyObject *object)
 {
     return object && PyObject_TypeCheck(object, state->reader_type);
-}
-
-int get_base(module_state *state, PyObject *object, lmc_base *base, int *has_base)
-{
-    *has_base = object != Py_None;
-    if (object == Py_None) return 0;
-    if (is_reader(state, object)) {
-        if (!reader_of(object)) {
-            PyErr_SetString(PyExc_ValueError, "the base is closed");
-            return -1;
-        }
-        *base = lmc_reader_base(reader_of(object));
-        return 0;
-    }
-    if (PyObject_TypeCheck(object, state->base_type)) {
-        *base = *base_of(object);
-        return 0;
-    }
-    PyErr_SetString(PyExc_TypeError, "base must be a Reader or a Base");
-    return -1;
 }
 
 /* From the newest to the oldest: a base is older than what uses it, so no two threads wait for each
@@ -98,14 +80,18 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     int has_base;
     mark_base(state, r->base);
     if (lock_chain(state, (PyObject *)r, &c) < 0) return -1;
-    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &has_base) < 0) {
+    if (get_base(state, r->base ? r->base : Py_None, &r->own_base, &r->source.call, &has_base) <
+        0) {
         unlock_chain(state, (PyObject *)r);
         return -1;
     }
     options.max_index_size = max_index_size;
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
-    options.base = has_base ? &r->own_base : NULL;
+    options.base = has_base ? &r->own_base.base : NULL;
+    /* the library does not see that a named base is a reader, and is told: what a chain may cost is
+     * bounded as a whole. All of the chain is locked when one of it is used, as a lender needs. */
+    if (has_base && is_reader(state, r->base)) options.lender = reader_of(r->base);
     options.parallel_reads = !r->source.read; /* a callable is one thread's, with the GIL */
     r->callbacks.read_at = source_read_at;
     r->callbacks.user = &r->source;
@@ -150,9 +136,10 @@ fail:
     return NULL;
 }
 
+/* What a call has left half changed in the child of a fork is not touched, and stays. */
 static void free_reader(reader_object *r)
 {
-    lmc_reader_free(r->reader);
+    if (!lock_is_lost(&r->lock)) lmc_reader_free(r->reader);
     r->reader = NULL;
     pool_free(&r->pool);
     source_free(&r->source);
@@ -190,6 +177,10 @@ static PyObject *reader_close(PyObject *self, PyObject *unused)
 {
     reader_object *const r = (reader_object *)self;
     (void)unused;
+    if (lock_is_lost(&r->lock)) {
+        r->is_closed = 1;
+        Py_RETURN_NONE;
+    }
     if (lock_acquire(&r->lock) < 0) return NULL;
     r->is_closed = 1;
     if (!LOOK_AT(&r->is_base)) free_reader(r);

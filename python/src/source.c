@@ -9,6 +9,7 @@
 #include <windows.h>
 #include <io.h>
 #else
+#include <sys/stat.h>
 #include <unistd.h>
 #endif
 #include <errno.h>
@@ -30,6 +31,7 @@ static long long read_some(int fd, void *dst, size_t size, uint64_t offset)
     return got;
 }
 static void close_fd(int fd) { (void)_close(fd); }
+static long long find_size(int fd) { return _filelengthi64(fd); }
 #else
 static long long read_some(int fd, void *dst, size_t size, uint64_t offset)
 {
@@ -39,6 +41,11 @@ static long long read_some(int fd, void *dst, size_t size, uint64_t offset)
     return n;
 }
 static void close_fd(int fd) { (void)close(fd); }
+static long long find_size(int fd)
+{
+    struct stat found;
+    return fstat(fd, &found) == 0 && S_ISREG(found.st_mode) ? (long long)found.st_size : -1;
+}
 #endif
 
 void source_init(file_source *s)
@@ -78,12 +85,22 @@ void source_free(file_source *s)
     s->fd = -1;
 }
 
+/* Workers that find it at once say the same. */
+static enum lmc_status note_end(file_source *s)
+{
+    const long long size = find_size(s->fd);
+    if (size < 0) return LMC_ERR_READ;
+    SET(&s->call->file_end, (uint64_t)size);
+    SET(&s->call->file_size, s->size);
+    return LMC_ERR_READ;
+}
+
 /* Without the GIL. */
 static enum lmc_status read_fd(file_source *s, uint64_t offset, uint8_t *dst, size_t size)
 {
     while (size != 0) {
         const long long n = read_some(s->fd, dst, size, offset);
-        if (n == 0) return LMC_ERR_READ; /* the file has become shorter */
+        if (n == 0) return note_end(s); /* the file has become shorter */
         if (n < 0) {
             SET(&s->call->os_error, errno); /* several workers may fail at once */
             return LMC_ERR_READ;

@@ -29,7 +29,7 @@ typedef struct sink {
 typedef struct writer_object {
     PyObject_HEAD lmc_writer *writer;
     sink sink;
-    lmc_base own_base;
+    named_base own_base;
     PyObject *base, *progress, *read_back, *where;
     PyObject *kept;      /* a list: quantizers, which must outlive the writer */
     lmc_tensor *tensors; /* of the file at hand, with what they point to */
@@ -162,9 +162,9 @@ static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
     return 0;
 }
 
-static void sink_free(sink *s)
+static void sink_free(sink *s, int is_lost)
 {
-    if (s->write) free(s->data);
+    if (s->write && !is_lost) free(s->data);
     if (s->buffer.obj) PyBuffer_Release(&s->buffer);
     if (s->lock) PyThread_free_lock(s->lock);
     Py_CLEAR(s->bytes);
@@ -191,7 +191,9 @@ static int begin_step(writer_object *w, call *c)
     return 0;
 }
 
-static PyObject *end_step(writer_object *w, call *c, enum lmc_status status, PyObject *what)
+/* where: what an error happened to */
+static PyObject *end_step_at(writer_object *w, call *c, enum lmc_status status, PyObject *where,
+                             PyObject *what)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     PyObject *result;
@@ -201,11 +203,16 @@ static PyObject *end_step(writer_object *w, call *c, enum lmc_status status, PyO
         status = hand_over(w);
         PyGILState_Release(gil);
     }
-    result = call_end(c, state, status, w->where, what);
+    result = call_end(c, state, status, where, what);
     w->call = NULL;
     unlock_chain(state, w->base);
     lock_release(&w->lock);
     return result;
+}
+
+static PyObject *end_step(writer_object *w, call *c, enum lmc_status status, PyObject *what)
+{
+    return end_step_at(w, c, status, w->where, what);
 }
 
 static enum lmc_status read_back(void *user, size_t file_number, uint64_t offset, void *dst,
@@ -241,12 +248,12 @@ static int open_writer(writer_object *w, module_state *state, lmc_writer_options
     if (begin_step(w, &c) < 0) return -1;
     PyEval_RestoreThread(c.thread);
     has_base = w->base != NULL;
-    if (has_base && get_base(state, w->base, &w->own_base, &has_base) < 0) {
+    if (has_base && get_base(state, w->base, &w->own_base, &w->call, &has_base) < 0) {
         (void)call_keep_exception(&c);
         has_base = -1;
     }
     c.thread = PyEval_SaveThread();
-    options->base = has_base == 1 ? &w->own_base : NULL;
+    options->base = has_base == 1 ? &w->own_base.base : NULL;
     options->read_back = w->read_back ? read_back : NULL;
     options->progress = report;
     options->user = w;
@@ -335,11 +342,13 @@ static void writer_dealloc(PyObject *self)
 {
     writer_object *const w = (writer_object *)self;
     PyTypeObject *const type = Py_TYPE(self);
+    int is_lost;
     PyObject_GC_UnTrack(self);
-    lmc_writer_free(w->writer);
+    is_lost = lock_is_lost(&w->lock); /* half changed, in the child of a fork: it stays */
+    if (!is_lost) lmc_writer_free(w->writer);
     pool_free(&w->pool);
     free_tensors(w);
-    sink_free(&w->sink);
+    sink_free(&w->sink, is_lost);
     Py_CLEAR(w->base);
     Py_CLEAR(w->progress);
     Py_CLEAR(w->read_back);
@@ -510,6 +519,12 @@ static PyObject *writer_add_metadata(PyObject *self, PyObject *args)
     return result;
 }
 
+/* Whether an error of copying is the reader's, and not the writer's. */
+static int is_of_input(enum lmc_status status)
+{
+    return status == LMC_ERR_READ || status >= LMC_ERR_NOT_LMC;
+}
+
 /* (Reader, file number) */
 static PyObject *writer_copy_file(PyObject *self, PyObject *args)
 {
@@ -524,12 +539,14 @@ static PyObject *writer_copy_file(PyObject *self, PyObject *args)
         return NULL;
     }
     if (lock_chain(state, reader, &c) < 0) return NULL;
-    if (begin_step(w, &c) == 0)
-        result = end_step(w, &c,
-                          number < 0 || !reader_of(reader)
-                              ? LMC_ERR_ARGUMENT
-                              : lmc_writer_copy_file(w->writer, reader_of(reader), (size_t)number),
-                          NULL);
+    if (begin_step(w, &c) == 0) {
+        const enum lmc_status status =
+            number < 0 || !reader_of(reader)
+                ? LMC_ERR_ARGUMENT
+                : lmc_writer_copy_file(w->writer, reader_of(reader), (size_t)number);
+        result =
+            end_step_at(w, &c, status, is_of_input(status) ? reader_where(reader) : w->where, NULL);
+    }
     unlock_chain(state, reader);
     return result;
 }

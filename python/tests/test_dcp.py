@@ -175,7 +175,7 @@ def test_deltas(tmp_path, state):
     with pytest.raises(BaseException, match="is a delta of the checkpoint .*elsewhere/1, which cannot be read"):
         check(lmc.Reader(moved / "2"), states[2])
     check(lmc.Reader(moved / "2", base=lmc.Reader(tmp_path / "one", base=moved / "0")), states[2])
-    with pytest.raises(BaseException, match="elsewhere/2: (bf16|f32).*wrong base"):
+    with pytest.raises(BaseException, match=r"elsewhere/2/__0_\d.distcp: (bf16|f32).*wrong base.*delta is of [0-9a-f]{16}"):
         check(lmc.Reader(moved / "2", base=moved / "0"), states[2])
     with pytest.raises(BaseException, match="MissingBaseError"):
         check(dcp.FileSystemReader(moved / "2", _extension_registry=lmc.make_registry()), states[2])
@@ -204,8 +204,43 @@ def test_delta_of_itself(tmp_path, state):
     with pytest.raises(BaseException, match="a checkpoint cannot be a delta of itself"):
         save(state, tmp_path / "a", base=tmp_path / "b" / ".." / "a")
     assert len(before)
-    with pytest.raises(BaseException, match="No such file"):
+    with pytest.raises(BaseException, match="is no checkpoint"):
         save(state, tmp_path / "c", base=tmp_path / "none")
+
+
+def test_a_base_that_is_a_link(tmp_path):
+    states = [{"w": torch.arange(2000.0) + i} for i in range(4)]
+    latest = tmp_path / "latest"
+
+    def go_on(i):
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(f"step-{i}")
+
+    save(states[0], tmp_path / "step-0")
+    for i in (1, 2):
+        go_on(i - 1)
+        save(states[i], tmp_path / f"step-{i}", base=latest)
+    go_on(2)
+    check(lmc.Reader(latest), states[2])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link").symlink_to(tmp_path / "step-2")
+    check(lmc.Reader(tmp_path / "elsewhere" / "link"), states[2])
+    # as earlier versions noted it: from where the link is
+    transforms = lmc.Reader(tmp_path / "elsewhere" / "link").transforms
+    (tmp_path / "elsewhere" / "old").mkdir()
+    assert transforms._open_base({"base": "../old"}).path == tmp_path / "elsewhere" / "old"
+    # a chain that comes back to itself
+    shutil.move(tmp_path / "step-0", tmp_path / "first")
+    (tmp_path / "step-0").symlink_to("step-2")
+    with pytest.raises(BaseException, match="MissingBaseError.*step-1: its bases go in a circle: .*step-2 -> .*step-1 -> .*step-2"):
+        check(lmc.Reader(tmp_path / "step-2"), states[2])
+    check(lmc.Reader(tmp_path / "step-2", base=lmc.Reader(tmp_path / "step-1", base=tmp_path / "first")), states[2])
+
+
+def test_a_base_that_is_not_there(tmp_path, state):
+    with pytest.raises(BaseException, match="MissingBaseError: the base .*typo is no checkpoint, or is not finished"):
+        save(state, tmp_path / "a", base=tmp_path / "typo")
+    assert not (tmp_path / "a").exists()
 
 
 def test_remote(tmp_path, state):
@@ -262,11 +297,11 @@ def test_damage(tmp_path, state):
     data = bytearray(file.read_bytes())
     data[where.offset + where.length // 2] ^= 4
     file.write_bytes(data)
-    with pytest.raises(BaseException, match="a: bf16.*(checksum|corrupt)"):
+    with pytest.raises(BaseException, match=r"a/__0_\d.distcp: bf16.*(checksum|corrupt)"):
         check(lmc.Reader(tmp_path / "a"), state)
     file.write_bytes(data[: where.offset + where.length // 2])  # torch wraps it with where it was raised
-    with pytest.raises(BaseException, match="truncated"):
-        check(lmc.Reader(tmp_path / "a"), state)
+    with pytest.raises(BaseException, match=r"TruncatedError: .*a/__0_\d.distcp: bf16: .*truncated"):
+        check(lmc.Reader(tmp_path / "a"), {"bf16": state["bf16"]})
 
 
 def test_refuses(tmp_path):
@@ -321,7 +356,7 @@ def test_streams(sizes):
 
 
 def test_share_of_threads(monkeypatch):
-    monkeypatch.setattr(lmc, "count_threads", lambda threads: 8)
+    monkeypatch.setattr(lmc, "count_threads", lambda threads: threads or 8)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert lmc._share_threads(None) == 2 and lmc._share_threads(None, 2) == 1 and lmc._share_threads(5) == 5
 
