@@ -85,7 +85,7 @@ class _File(Ranges):
         while left:
             part = self.file.read(left)
             if not part:
-                raise say(TruncatedError, f"truncated: the file ends at {offset + size - left}, before {offset + size}")
+                raise say(TruncatedError, f"truncated: {size} bytes at {offset} were asked for, and {size - left} came")
             if not isinstance(part, bytes):
                 raise TypeError("the file is not open in binary mode")
             parts.append(part)
