@@ -34,6 +34,7 @@
 #include "format/json.h"
 #include "help.h"
 #include "input/base.h"
+#include "input/operands.h"
 #include "sys/attributes.h"
 #include "sys/memory.h"
 #include "sys/names.h"
@@ -77,16 +78,13 @@ static int process_file(const char *path, int is_named, const struct arguments *
     }
 }
 
-/* Each file below path on its own; when compressing, those that are not compressed yet, else the
- * others. */
+/* Each file below path on its own. */
 static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
     int code = list_tree(&l, path, LINKS_KEEP);
     for (size_t i = 0; i < l.n; i++)
-        if (!l.entries[i].is_directory && (!l.entries[i].link || l.entries[i].is_file) &&
-            !is_temporary_name(l.entries[i].path) &&
-            has_suffix(l.entries[i].path) == (a->verb != VERB_COMPRESS)) {
+        if (is_operand(&l.entries[i], a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
             code = worse(code, process_file(full, 0, a));
             free(full);
@@ -146,6 +144,16 @@ static int check_inputs(const struct arguments *a)
     return CODE_OK;
 }
 
+/* Before anything is written: that no input destroys another one. */
+static int check_operands(const struct arguments *a, size_t n)
+{
+    const struct operands all = {a->names, n, a->verb != VERB_COMPRESS, a->recursive};
+    const int is_reading = a->verb == VERB_TEST || a->verb == VERB_LIST;
+    int code = is_reading ? CODE_OK : check_overwritten(&all, &a->common);
+    if (code == CODE_OK && a->remove_source) code = check_removed(&all, &a->common);
+    return code;
+}
+
 static int process_files(const struct arguments *a)
 {
     const struct restore_options to_restore = {a->common, 0};
@@ -155,6 +163,8 @@ static int process_files(const struct arguments *a)
     if (n == 0) return process_path("-", a);
     if (a->n_parts)
         return restore_parts(a->names[0], a->names + 1, (size_t)a->n_parts, &to_restore);
+    code = check_operands(a, (size_t)n);
+    if (code != CODE_OK) return code;
     for (int i = 0; i < n; i++) code = worse(code, process_path(a->names[i], a));
     return code;
 }

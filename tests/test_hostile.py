@@ -270,6 +270,71 @@ class Inputs(Hostile):
         self.call("--rm", "x")
         self.assertEqual(os.listdir(self.dir), ["x.lmc"])
 
+    def refuse(self, *args):
+        """Nothing changes, and it is said why."""
+        def state():
+            return sorted((at[len(self.dir):], name, os.path.isfile(os.path.join(at, name)) and open(os.path.join(at, name), "rb").read())
+                          for at, directories, files in os.walk(self.dir) for name in directories + files)
+        before = state()
+        said = self.call("-T1", *args, code=1)[1]
+        self.assertEqual(state(), before, (args, said))
+        self.assertTrue(b"would be lost" in said or b"with --rm nothing is done" in said, (args, said))
+        self.assertEqual(said.count(b"\n"), 1, said)
+
+    def test_output_that_is_another_input(self):
+        """-f allows to replace an output, and no input of the same command: not by its name, nor through links or in a directory that is read."""
+        for name in "x", "d/x", "t/y":
+            self.write(name, name.encode())
+            self.write(name + ".lmc", b"precious")
+        os.symlink("x.lmc", self.path("named"))
+        for first in "x", "./x", "t/../x":
+            self.refuse("-f", first, "x.lmc")
+            self.refuse("-f", "--rm", "x.lmc", first)
+        self.refuse("-f", "x", "named")
+        self.refuse("-f", "d/x", "d")
+        self.refuse("-rf", "d", "d/x.lmc")
+        os.symlink("../x.lmc", self.path("t/link"))
+        self.refuse("-f", "x", "t")  # it follows links that lead out of it
+        self.call("-f", "--no-dereference", "x", "t")
+        self.write("a", b"a")
+        self.write("b", b"b")
+        os.symlink("a.lmc", self.path("b.lmc"))
+        self.refuse("-f", "--rm", "a", "b")  # the snapshot of b would go to that of a, be it there or not
+        self.call("a")
+        self.refuse("-f", "--rm", "a", "b")
+        self.call("-f", "a", "./a", "x")  # one file twice
+
+    def test_restored_output_that_is_another_input(self):
+        self.write("d/x", b"x")
+        self.write("y", b"y")
+        self.call("--rm", "d", "y")
+        self.call("-f", "y.lmc")
+        self.call("-d", "d.lmc")
+        os.rename(self.path("y.lmc.lmc"), self.path("d/z.lmc"))
+        self.refuse("-d", "-f", "d.lmc", "d/z.lmc")  # d is replaced as a whole
+        self.refuse("-drf", ".")
+        os.rename(self.path("d/z.lmc"), self.path("y.lmc.lmc"))
+        self.refuse("-d", "-f", "y.lmc.lmc", "y.lmc")
+        self.call("-d", "-f", "d.lmc", "y.lmc")
+        self.assertEqual(self.read("y"), b"y")
+
+    def test_rm_with_an_input_that_cannot_be_used(self):
+        """Then no other is removed."""
+        self.write("q", b"q")
+        self.write("d/f", b"f")
+        self.write("old.lmc", b"old")
+        os.mkfifo(self.path("pipe"))
+        os.symlink("d", self.path("link"))
+        os.symlink("q", self.path("file"))
+        os.link(self.path("q"), self.path("hard"))
+        for names in (("q", "pipe"), ("d", "d/f"), ("d/f", "d"), ("d", "./d"), ("d", "d/../d"), ("q", "link"), ("q", "old.lmc"), ("q", "file"), ("q", "./q")):
+            for more in (), ("-r",):
+                if names[1] != "link" or not more: self.refuse("--rm", *more, *names)
+        os.mkdir(self.path("e.lmc"))
+        self.refuse("-d", "--rm", "old.lmc", "e.lmc")
+        self.call("--rm", "q", "hard", "d")  # two names of a file: both go, and nothing is lost
+        self.assertEqual(sorted(os.listdir(self.dir)), ["d.lmc", "e.lmc", "file", "hard.lmc", "link", "old.lmc", "pipe", "q.lmc"])
+
 
 class Races(Hostile):
     def test_target_of_apply_becomes_a_link(self):

@@ -41,9 +41,7 @@ int check_output(const char *path, const struct stat *input, int force)
     return CODE_OK;
 }
 
-/* Where a link leads, link by link, be anything there or not; a copy of path where it is none. An
- * output replaces what the link names, not the link. To be freed; NULL: it leads in a circle. */
-static char *follow_links(const char *path)
+char *follow_links(const char *path)
 {
     char *at = copy_string(path, strlen(path));
     for (int n = 0; n < 40; n++) {

@@ -36,6 +36,10 @@ struct output {
 /* For messages. */
 const char *output_name(const struct output *out);
 
+/* Where a link leads, link by link, be anything there or not; a copy of path where it is none. An
+ * output replaces what the link names, not the link. To be freed; NULL: it leads in a circle. */
+char *follow_links(const char *path);
+
 /* An output that must not be the file that is read. input: of that file, or NULL. */
 int check_output(const char *path, const struct stat *input, int force);
 

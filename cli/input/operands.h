@@ -1,0 +1,36 @@
+/* operands.h - several inputs of one command, which must not destroy each other
+ * SPDX-License-Identifier: MIT
+ *
+ * "lmc -f x x.lmc" would put the snapshot of x in the place of x.lmc, its next input, which exists
+ * nowhere else then. One input has nothing to fear: who opens its output compares both. Asked
+ * before anything is written.
+ */
+#ifndef LMC_CLI_OPERANDS_H
+#define LMC_CLI_OPERANDS_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "common.h"
+
+/* The names on the command line of a verb that goes from one to the next, each with an output of
+ * its own beside it: NAME.lmc, or NAME without its suffix. */
+struct operands {
+    char *const *names;
+    size_t n;
+    int is_restoring;
+    int is_recursive; /* -r: each file of a directory is an input */
+};
+
+/* Whether an entry of a directory is an input with -r: when compressing, what is not compressed
+ * yet, else the others. */
+int is_operand(const struct entry *e, int is_restoring);
+
+/* Refuses an output that replaces another input, or the output of another one. */
+int check_overwritten(const struct operands *all, const struct common *o);
+
+/* With --rm: refuses all if one of them cannot be used, or goes with another one. */
+int check_removed(const struct operands *all, const struct common *o);
+
+#endif
