@@ -379,7 +379,10 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
     pickles = [x for x in archive.infolist() if x.filename.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
         return None
-    start = first + min(x.header_offset for x in members.values())
+    begins = [x.header_offset for x in archive.infolist()]
+    if max(begins) >= archive.start_dir:  # so directories of archives that follow each other do not overlap
+        raise ValueError("its directory is not behind what it lists")
+    start = first + min(begins)
     prefix = pickles[0].filename[: -len("data.pkl")]
     if pickles[0].compress_type != zipfile.ZIP_STORED or pickles[0].file_size > MAX_PICKLE:
         raise ValueError("its data.pkl is compressed or too large")
