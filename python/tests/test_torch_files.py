@@ -268,6 +268,40 @@ def test_hostile_metadata(change):
         parse_metadata(change(data))
 
 
+def test_without_crc32(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"t": torch.arange(12.0).view(3, 4).t()}, tmp_path / "v.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    with zipfile.ZipFile(tmp_path / "v.pt") as archive:
+        assert archive.testzip() is not None
+    run_command("v.pt", cwd=tmp_path)
+    check(tmp_path / "v.pt.lmc", {"t": torch.arange(12.0).view(3, 4).t()})
+
+
+def test_broken_archives():
+    """Whatever zipfile would make of them, it is a ValueError. (An error of the LMC file itself goes through.)"""
+    from lmc_codec._torch_views import find_views
+
+    target = io.BytesIO()
+    torch.save({"t": torch.zeros(4, 5).t()}, target)
+    whole = target.getvalue()
+    entry = whole.index(b"PK\1\2")  # of data.pkl, the first
+    end = whole.rindex(b"PK\6\6")
+    rows = {}
+    assert [x.name for x in find_views(lambda at, n: whole[at : at + n], len(whole), rows)] == ["t"]
+    for at, value in (
+        (entry + 10, 8),  # compressed
+        (entry + 10, 99),
+        (entry + 26, 255),  # larger than the file
+        (end + 55, 255),  # places before the beginning
+    ):
+        data = whole[:at] + bytes([value]) + whole[at + 1 :]
+        with pytest.raises(ValueError):
+            find_views(lambda at, n: data[at : at + n], len(data), rows)
+
+
 def test_directories_that_overlap():
     """Each covers all that is below it, so that to read them all would take the square of the file's size."""
     from lmc_codec._dcp_views import _read_from_end
