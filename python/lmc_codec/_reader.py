@@ -109,6 +109,7 @@ class Reader:
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
         self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
+        self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
         self._has_base = base is not None
         base_object, bases, _ = take_base(base, threads)
@@ -201,6 +202,7 @@ class Reader:
         file = FileInfo(self._object.file(number), number)
         try:
             views = self._read_views(file)
+            self._count_views(views)
         except ValueError as error:
             if all(x.dtype == "BYTES" for x in file.tensors):
                 return {}  # the command did not understand it either
@@ -219,6 +221,15 @@ class Reader:
             x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
             result[v.name] = None if v.name in result else x
         return result
+
+    def _count_views(self, views: list[View]) -> None:
+        """Those of all files are kept, and each may have names that its file does not have so often."""
+        from ._torch_views import MAX_NAMES
+
+        n_bytes = sum(len(x.name) + 100 for x in views)
+        if self._n_view_bytes + n_bytes > MAX_NAMES:
+            raise ValueError("with those of other files they are too many, or their names too long")
+        self._n_view_bytes += n_bytes
 
     def _read_views(self, file: FileInfo) -> list[View]:
         from ._torch_views import find_views

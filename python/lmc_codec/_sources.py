@@ -133,9 +133,14 @@ def refuse_url(path: Any) -> None:
         raise ValueError(f"{path}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
 
 
-def _of_path(path: Any) -> Source:
+def open_fd(path: Any) -> int:
+    """To read."""
     flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # a pipe that nobody writes to would be waited for
-    fd = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    return os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+
+
+def _of_path(path: Any) -> Source:
+    fd = open_fd(path)
     try:
         if os.path.isdir(path):
             name = os.fsdecode(path)

@@ -289,11 +289,12 @@ class Writer:
             while True:
                 if hasattr(file, "readinto"):
                     n = file.readinto(piece)
-                    data: Any = memoryview(piece)[:n]
+                    data: Any = None if n is None else memoryview(piece)[:n]
                 else:
                     data = file.read(PIECE)
-                    n = len(data)
-                if not n:
+                if data is None:  # which is not its end
+                    raise BlockingIOError(errno.EAGAIN, f"{path}: the file is non-blocking, and has nothing now: make it blocking")
+                if not len(data):
                     break
                 self._object.write(data)
             self._object.end_file()

@@ -140,6 +140,12 @@ def _parse_arguments() -> argparse.Namespace:
             raise argparse.ArgumentTypeError("%s is no number" % text)
         return int(text)
 
+    def count(text: str) -> int:
+        try:
+            return count_threads(max(1, natural(text)))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error))
+
     p = verbs.add_parser("publish", help="write a version")
     p.add_argument("new_dir", metavar="NEW_DIR", help="the checkpoint to publish")
     p.add_argument("sync_dir", metavar="SYNC_DIR", help="the directory that receivers read")
@@ -155,13 +161,12 @@ def _parse_arguments() -> argparse.Namespace:
     r.add_argument("--version", type=natural, metavar="N", help="default: the newest")
     r.add_argument("--base", metavar="MODEL", help="version 0, where an empty LOCAL_DIR begins unless a full version was published")
     for p_or_r in (p, r):
-        p_or_r.add_argument("--threads", type=natural, default=threads, metavar="N", help="default: %d" % threads)
+        p_or_r.add_argument("--threads", type=count, default=threads, metavar="N", help="default: %d" % threads)
     args = parser.parse_args()
     if args.verb == "publish" and (args.version == 0 or (args.base_version is not None and args.base_version >= args.version)):
         parser.error("versions count from 1, and a base comes before what builds on it")
     if args.verb == "publish" and args.base_version is not None and not args.base:
         parser.error("--base-version without --base")
-    args.threads = max(1, args.threads)
     return args
 
 

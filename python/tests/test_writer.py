@@ -252,3 +252,27 @@ def test_a_damaged_safetensors_file(tmp_path, header):
         w.add_file(tmp_path / "x.safetensors")
     with lmc.open(tmp_path / "b.lmc") as r:
         assert r.keys() == [] and r.read() == data
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_pipes_that_have_nothing_now(tmp_path, buffering):
+    """That is not their end."""
+    source, target = os.pipe()
+    os.set_blocking(source, False)
+    os.write(target, b"x" * 1000)
+    with os.fdopen(source, "rb", buffering) as file, lmc.Writer(tmp_path / "a.lmc") as w:
+        with pytest.raises(BlockingIOError, match="x.bin: the file is non-blocking"):
+            w.add_file(file, "x.bin")
+        w.abort()
+    os.close(target)
+    assert not (tmp_path / "a.lmc").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_no_base(tmp_path):
+    """Nobody writes to it, and nobody waits."""
+    os.mkfifo(tmp_path / "pipe")
+    for make in (lambda: lmc.Writer(tmp_path / "b.lmc", base=tmp_path / "pipe"), lambda: lmc.open(lmc.numpy.save({"a": np.ones(3)}), base=tmp_path / "pipe")):
+        with pytest.raises(OSError, match="pipe cannot seek"):
+            make()
