@@ -57,6 +57,12 @@ def test_a_damaged_base_is_named(place):
         lmc.open("b1.lmc", base=lmc.open((place / "b0.lmc").read_bytes())).get("w")
     with pytest.raises(lmc.ChecksumError, match="^b0.lmc: corrupt"), lmc.Writer("c.lmc") as w:
         w.copy_from(lmc.open("b0.lmc"))
+    write("a.lmc", Y)
+    with pytest.raises(lmc.ChecksumError, match="^b0.lmc: read as the base of c.lmc"), lmc.Writer("c.lmc", base="b0.lmc") as w:
+        w.copy_from(lmc.open("a.lmc"))
+    b1 = lmc.open("b1.lmc", base="b0.lmc")
+    with pytest.raises(lmc.ChecksumError, match="^b0.lmc: read as the base of b1.lmc"), lmc.Writer("c.lmc", base="a.lmc") as w:
+        w.copy_from(b1)
     flip(place / "b0.lmc")
     flip(place / "b1.lmc")
     with pytest.raises(lmc.CorruptError, match="^b1.lmc: tensor 'w'"):
