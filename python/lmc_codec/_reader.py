@@ -129,7 +129,8 @@ class Reader:
             try:
                 if isinstance(error, WrongBaseError):
                     plain = _open_plain(self._source, max_index_size)
-                    raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
+                    if plain is not None:
+                        raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
                 if isinstance(error, LimitError):
                     raise _name_limit(error, self._source, max_index_size, max_total_size) from None
             finally:
@@ -465,24 +466,32 @@ def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str
 
 
 def _open_plain(source: Any, max_index_size: int) -> Any:
-    """Without base and limits, to tell what is wrong."""
+    """Without base and limits, to tell what is wrong. None if that cannot be told."""
     argument = os.dup(source.argument) if isinstance(source.argument, int) else source.argument
     try:
         return _lmc.Reader(argument, source.size, None, 1, source.name, max_index_size)
-    except BaseException:
+    except BaseException as error:
         if isinstance(source.argument, int):
             os.close(argument)
+        if isinstance(error, Exception):
+            return None
         raise
 
 
+_CHEAP_INDEX = 1 << 22  # bytes; read in a few milliseconds
+
+
 def _name_limit(error: LimitError, source: Any, max_index_size: int, max_total_size: int) -> LimitError:
-    try:
-        plain = _open_plain(source, max_index_size)
-    except LimitError:
-        limit = f"max_index_size is {max_index_size or 1 << 30}, and its index needs more"
+    """The error, with the limits, and how much it would have taken if that is cheap to know: who sets limits does not want
+    to pay for what they refuse."""
+    limit = f"max_index_size is {max_index_size or 1 << 30}"
+    if not max_total_size:
+        limit += ", and its index needs more"
     else:
-        size = sum(plain.file(i)[2] for i in range(plain.info()[0]))
-        limit = f"max_total_size is {max_total_size}, and its files have {size} bytes"
+        limit += f", max_total_size {max_total_size}"
+        plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX))
+        if plain is not None and plain.info()[6] > max_total_size:
+            limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[6]} bytes"
     named = LimitError(f"{error}: {limit}")
     named.status, named.status_name = error.status, error.status_name
     return named

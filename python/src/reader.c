@@ -238,16 +238,21 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     lmc_reader *const reader = begin_use(r);
     lmc_snapshot_info info;
     enum lmc_status status;
+    const lmc_file *file;
+    uint64_t total = 0; /* opening has seen to it that it fits */
+    size_t i;
     (void)unused;
     if (!reader) return NULL;
+    for (i = 0; (file = lmc_reader_get_file(reader, i)) != NULL; i++) total += file->size;
     status = lmc_reader_get_info(reader, &info);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(
-        r, Py_BuildValue(
-               "nNNIii", (Py_ssize_t)info.n_files, make_identity(info.identity),
-               info.has_base ? make_identity(info.base_identity) : PyBytes_FromStringAndSize("", 0),
-               (unsigned)info.chain_depth, (int)info.conformance_level, (int)info.format_minor));
+    return end_use(r,
+                   Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files, make_identity(info.identity),
+                                 info.has_base ? make_identity(info.base_identity)
+                                               : PyBytes_FromStringAndSize("", 0),
+                                 (unsigned)info.chain_depth, (int)info.conformance_level,
+                                 (int)info.format_minor, (unsigned long long)total));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)

@@ -12,7 +12,7 @@ import time
 import lmc_codec as lmc
 import numpy as np
 import pytest
-from lmc_codec import _chunks, weight_sync
+from lmc_codec import _chunks, _reader, weight_sync
 from lmc_codec._checkpoint import run_ahead
 
 X = np.random.default_rng(1).standard_normal(60_000).astype(np.float32)
@@ -125,12 +125,54 @@ def test_wrong_bases_and_limits(place):
         lmc.open("a.lmc", max_total_size=100)
     with pytest.raises(lmc.LimitError, match="^a.lmc.*max_index_size is 10,"):
         lmc.open("a.lmc", max_index_size=10)
+    with pytest.raises(lmc.LimitError, match="^a.lmc.*max_index_size is 10, max_total_size 100$"):
+        lmc.open("a.lmc", max_index_size=10, max_total_size=100)
     assert not before or len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(lmc.TruncatedError, match="the chunk is empty"):
         _chunks.decode(b"", max_size=4)
     with pytest.raises(lmc.TruncatedError, match="the chunk is empty"):
         _chunks.decode(b"", bytearray(4))
     assert _chunks.decode(b"", bytearray(0)) == b""
+
+
+@pytest.mark.parametrize("kind", [lmc.LimitError, lmc.WrongBaseError])
+def test_what_is_refused_is_looked_at_once(place, monkeypatch, kind):
+    """To say more of it must neither cost what was refused, nor end in another error."""
+    write("a.lmc")
+    write("b.lmc", Y, base="a.lmc")
+    refuse = (
+        (lambda: lmc.open("b.lmc", base={"w": Z}))
+        if kind is lmc.WrongBaseError
+        else (lambda: lmc.open("a.lmc", max_total_size=100))
+    )
+    opened = []
+    real = lmc._lmc.Reader
+
+    class Second:
+        def __new__(cls, *args):
+            if opened:
+                raise lmc.ReadError("gone")
+            opened.append(args)
+            return real(*args)
+
+    monkeypatch.setattr(_reader._lmc, "Reader", Second)
+    with pytest.raises(kind, match="^[ab].lmc: "):
+        refuse()
+    assert opened
+
+
+def test_a_limit_of_many_tensors(place):
+    """Rows of tensors that were refused are not made."""
+    write("a.lmc")
+    file = lmc._lmc.Reader.file
+    calls = []
+    sys.setprofile(lambda frame, event, what: calls.append(what) if event == "c_call" else None)
+    try:
+        with pytest.raises(lmc.LimitError):
+            lmc.open("a.lmc", max_total_size=100)
+    finally:
+        sys.setprofile(None)
+    assert calls and not any(getattr(what, "__name__", "") == file.__name__ for what in calls)
 
 
 # -- which argument --
