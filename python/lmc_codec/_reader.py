@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError, say
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -401,7 +401,7 @@ class Reader:
         for x in self.files:
             if x.path == path:
                 return x
-        raise say(NotFoundError, f"{self.name or 'the snapshot'}: no file {path!r}")
+        raise NotFoundError(f"{self.name or 'the snapshot'}: no file {path!r}")
 
     def encoded_size(self, name: str, *, file: str | None = None) -> int:
         """Bytes that a tensor takes in the LMC file."""
@@ -413,7 +413,7 @@ class Reader:
         x = self.info(name, file=file)
         names = [t.name for t in self.files[x.file_number].tensors]
         if name not in names:
-            raise say(NotFoundError, f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
+            raise NotFoundError(f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
         number = names.index(name)
         return self._object.content_hash(x.file_number, number)
 
@@ -457,12 +457,10 @@ def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str
     is_file = isinstance(base, _lmc.Reader)
     got = base.info()[1] if is_file else base.identity
     what = name or "the base given"
-    named = WrongBaseError(
+    return WrongBaseError(
         f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
         f"{'; `lmc -l` shows identities' if is_file else ''})"
     )
-    named.status, named.status_name = error.status, error.status_name
-    return named
 
 
 def _open_plain(source: Any, max_index_size: int) -> Any:
@@ -619,7 +617,7 @@ def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) ->
     reader = Reader(source, base=None if base == () else base, **options)
     if reader.identity != identity:
         reader.close()
-        raise say(ReadError, f"{reader.name}: it is another file than the one whose Reader was pickled")
+        raise ReadError(f"{reader.name}: it is another file than the one whose Reader was pickled")
     return reader
 
 

@@ -317,7 +317,7 @@ class Writer:
         with self._step:
             files = [file for file in reader.files if path is None or file.path == path]
             if path is not None and not files:
-                raise say(NotFoundError, f"{reader.name or 'the snapshot'}: no file {path!r}")
+                raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
                 self._check_place(file.path, file.is_directory)
                 self._object.copy_file(reader._object, file.number)
@@ -463,7 +463,7 @@ class _Step:
             raise CancelledError(f"{writer._path or 'the target'}: the writer was aborted")
         if writer.identity is not None:
             self.__exit__()
-            raise say(ArgumentError, f"{writer._path or 'the snapshot'} is finished: nothing can be added")
+            raise ArgumentError(f"{writer._path or 'the snapshot'} is finished: nothing can be added")
 
     def __exit__(self, *unused: object) -> None:
         writer = self.writer()

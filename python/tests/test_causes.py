@@ -3,6 +3,7 @@ directory, kill a writer."""
 
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 import lmc_codec as lmc
 import numpy as np
 import pytest
-from lmc_codec import _chunks, _reader, weight_sync
+from lmc_codec import _chunks, _errors, _reader, weight_sync
 from lmc_codec._checkpoint import run_ahead
 
 X = np.random.default_rng(1).standard_normal(60_000).astype(np.float32)
@@ -175,7 +176,30 @@ def test_a_limit_of_many_tensors(place):
     assert calls and not any(getattr(what, "__name__", "") == file.__name__ for what in calls)
 
 
+def test_each_kind_has_its_status(place):
+    for status, kind in _errors._KINDS.items():
+        error = _errors.make_error(status, "LMC_ERR_X", "text", None, None)
+        assert type(error) is kind and (error.status, error.status_name) == (status, "LMC_ERR_X")
+        assert kind.status in _errors._KINDS and kind.status_name.startswith("LMC_ERR_")
+        assert _errors._KINDS[kind.status] is kind
+    w = lmc.Writer("c.lmc")
+    w.abort()
+    with pytest.raises(lmc.CancelledError) as error:
+        w.add("w", X)
+    assert (error.value.status, error.value.status_name) == (12, "LMC_ERR_CANCELLED")
+    assert pickle.loads(pickle.dumps(lmc.LimitError("text"))).status == 8
+
+
 # -- which argument --
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="of Linux")
+def test_weight_sync_takes_as_many_threads_as_all_else(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(sys, "argv", ["weight_sync", "receive", "a", "b"])
+    for n, expected in ((64, 8), (3, 3)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=n: set(range(n)))
+        assert weight_sync._parse_arguments().threads == lmc._threads.count_threads(None) == expected
 
 
 @pytest.mark.parametrize("threads", ["2", 1.0, True, 0, -1, 1025, 2**31])
