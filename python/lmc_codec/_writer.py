@@ -15,6 +15,7 @@ from ._base import safetensors_rows, take_base
 from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError, say
 from ._names import check_key, check_name, check_names, check_path
+from ._new_file import NewFile
 from ._reader import Reader
 from ._sources import refuse_url
 from ._threads import count_threads
@@ -108,7 +109,7 @@ class Writer:
         self._written: dict[int, list[tuple[int, Any]]] = {}  # what may be read back, by file
         self._n_files = 0
         self._path: str | None = None
-        self._file: Any = None
+        self._file: NewFile | None = None
         #: Of the snapshot, once it is finished.
         self.identity: bytes | None = None
         #: Bytes of the LMC file, once it is finished.
@@ -156,14 +157,8 @@ class Writer:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
             self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
-            directory, name = os.path.split(self._place)
-            _remove_parts(directory, name)
-            self._part = os.path.join(directory, f"{_part_prefix(name)}{os.getpid()}-{id(self):x}.part")
             try:
-                self._file = open(self._part, "wb", buffering=0, opener=_opener(self._place))
-                while _lock(self._file.fileno(), wait=True) and os.fstat(self._file.fileno()).st_nlink == 0:
-                    self._file.close()  # somebody tidied up before it was locked
-                    self._file = open(self._part, "wb", buffering=0, opener=_opener(self._place))
+                self._file = NewFile(self._place)
             except OSError as error:
                 error.filename = path
                 raise
@@ -375,13 +370,11 @@ class Writer:
                 else:
                     self.size = result
                 if self._file is not None:
-                    self._file.flush()
-                    os.fsync(self._file.fileno())
+                    self._file.sync()
                     self._check_target(self._place)  # which may have become the base's since
                     if self._aborted:
                         raise CancelledError(f"{self._path}: the writer was aborted")
-                    self._file.close()
-                    os.replace(self._part, self._place)
+                    self._file.appear()
                     self._file = None
                 self.identity = identity
             except BaseException:
@@ -423,10 +416,8 @@ class Writer:
 
     def _drop(self) -> None:
         if self._file is not None and self.identity is None:
-            self._file.close()
+            self._file.remove()
             self._file = None
-            if os.path.exists(self._part):
-                os.unlink(self._part)
 
     def __enter__(self) -> Writer:
         return self
@@ -488,63 +479,3 @@ def _count_own_frames() -> int:
 def _directories_of(path: str) -> list[str]:
     """ "a/b/c": "a", "a/b"."""
     return [path[:i] for i, letter in enumerate(path) if letter == "/"]
-
-
-def _part_prefix(name: str) -> str:
-    """Of what will become `name`. Its beginning only: all of it may be as long as names can be."""
-    return f".{name[:32]}."
-
-
-def _remove_parts(directory: str, name: str) -> None:
-    """What writers of the same name have left that were killed: nobody holds the lock of such a file any more."""
-    import re
-
-    pattern = re.compile(re.escape(_part_prefix(name)) + r"[0-9]+-[0-9a-f]+[.]part")
-    try:
-        found = [entry for entry in os.listdir(directory) if pattern.fullmatch(entry)]
-    except OSError:
-        return  # it is not there, or not to be listed: what comes next says so
-    for entry in found:
-        path = os.path.join(directory, entry)
-        try:
-            fd = os.open(path, os.O_RDWR)
-            try:
-                if _lock(fd):
-                    os.unlink(path)
-            finally:
-                os.close(fd)
-            if os.name == "nt":
-                os.unlink(path)  # which fails as long as a writer has it open
-        except OSError:
-            pass  # gone already, or not ours
-
-
-def _lock(fd: int, wait: bool = False) -> bool:
-    """Until all that have this open file close it, or die. False: another one has it, or there are no locks here."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
-
-
-def _opener(path: str) -> Callable[[str, int], int]:
-    """Opens what will replace `path`: with the mode of that, and at no time with a wider one."""
-    try:
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-    except OSError:
-        return lambda part, flags: os.open(part, flags, 0o666)
-
-    def opener(part: str, flags: int) -> int:
-        fd = os.open(part, flags, 0o600)
-        if hasattr(os, "fchmod"):
-            os.fchmod(fd, mode)
-        return fd
-
-    return opener
-
-

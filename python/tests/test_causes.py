@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -339,17 +340,70 @@ def test_another_directory(place):
 def test_what_a_killed_writer_leaves(place):
     script = "import os, lmc_codec, signal; w = lmc_codec.Writer('a.lmc'); w.add_bytes('x', b'1'); os.kill(os.getpid(), signal.SIGKILL)"
     subprocess.run([sys.executable, "-c", script])
-    (left,) = os.listdir()
-    assert left.startswith(".a.lmc.") and left.endswith(".part")
-    write("b.lmc")  # of another name
-    assert left in os.listdir()
-    (place / ".a.lmc.old.part").write_bytes(b"somebody's")
-    first, second = lmc.Writer("a.lmc"), lmc.Writer("a.lmc")  # which are both alive
-    assert left not in os.listdir() and len(os.listdir()) == 4
-    for w in (first, second):
-        w.add("w", X)
+    for left in os.listdir():  # where the file system has files without a name: nothing
+        assert left.startswith(".a.lmc.") and left.endswith(".part")
+    assert not (os.listdir() and has_nameless_files("."))
+
+
+def has_nameless_files(directory):
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_RDWR))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("way", ["without a name", "a name", "no link"])
+def test_new_files(place, monkeypatch, way):
+    if way == "a name":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    elif way == "no link":
+
+        def link(*unused, **options):
+            raise OSError("none here")
+
+        monkeypatch.setattr(os, "link", link)
+    elif not has_nameless_files("."):
+        pytest.skip("no files without a name here")
+    (place / "a.lmc").write_bytes(b"before")
+    os.chmod("a.lmc", 0o640)
+    w = lmc.Writer("a.lmc")
+    w.add("w", X)
+    inode = os.fstat(w._file.fileno()).st_ino
+    assert len(os.listdir()) == (2 if way == "a name" else 1)
+    assert (place / "a.lmc").read_bytes() == b"before"
+    w.finish()
+    assert os.listdir() == ["a.lmc"] and stat.S_IMODE(os.stat("a.lmc").st_mode) == 0o640
+    assert (os.stat("a.lmc").st_ino == inode) == (way != "no link")
+    with lmc.open("a.lmc") as r:
+        assert np.array_equal(r.get("w"), X)
+
+    w = lmc.Writer("a.lmc")
+    w.abort()
+    assert os.listdir() == ["a.lmc"]
+    os.mkdir("b.lmc.d")
+    w = lmc.Writer("b.lmc")
+    w.add("w", X)
+    os.mkdir("b.lmc")  # which nothing replaces
+    with pytest.raises(OSError):
         w.finish()
-    assert sorted(os.listdir()) == [".a.lmc.old.part", "a.lmc", "b.lmc"]
+    assert sorted(os.listdir()) == ["a.lmc", "b.lmc", "b.lmc.d"]
+
+
+def test_many_writers_at_once(place):
+    """Of the same name, and of names that begin alike: each file is whole when its writer says so."""
+    script = """
+import sys, lmc_codec
+for i in range(60):
+    for name in ("shared.lmc", "checkpoint-step-000100-of-the-run-rank-%s.lmc" % sys.argv[1]):
+        with lmc_codec.Writer(name) as w:
+            w.add_bytes("x", sys.argv[1].encode())
+    with lmc_codec.open(name) as r:
+        assert r.read("x") == sys.argv[1].encode()
+"""
+    children = [subprocess.Popen([sys.executable, "-c", script, str(i)]) for i in range(4)]
+    assert [child.wait() for child in children] == [0] * 4
+    assert len(os.listdir()) == 5
 
 
 class Waiting(io.BytesIO):
