@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from . import _arrays, _lmc
 from ._base import safetensors_rows, take_base
 from ._codec import level_number
-from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError, say
+from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
 from ._reader import Reader
@@ -361,7 +361,7 @@ class Writer:
         with self._step:
             try:
                 if self._n_files == 0:
-                    raise say(ArgumentError, f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
+                    raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
                 self._check_base()
                 identity: bytes
                 result, identity = self._object.finish()
