@@ -162,8 +162,7 @@ def _check_complete(base: Reader) -> Reader:
     """A delta without its base is none itself: what is said later would not tell whose is missing."""
     if base.base_identity is not None and not base._has_base:
         name = base.name or "the base"
-        raise _errors.say(
-            _errors.MissingBaseError,
+        raise _errors.MissingBaseError(
             f"{name} is given as the base, but is a delta itself, and its own base is missing:"
             f" give base=lmc_codec.open({name!r}, base=...)",
         )

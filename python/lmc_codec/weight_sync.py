@@ -80,10 +80,6 @@ from ._threads import count_threads
 __all__ = ["SyncCorrupt", "SyncError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
 
 
-def _count_threads(threads: int | None = None) -> int:
-    return min(16, os.cpu_count() or 1) if threads is None else count_threads(threads)
-
-
 def publish(
     new_dir: str | os.PathLike[str],
     sync_dir: str | os.PathLike[str],
@@ -110,7 +106,7 @@ def publish(
     find_checksum(checksum)
     return _sync_publish.publish(Publication(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
                                        base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
-                                       compression=compression, layout=layout, threads=_count_threads(threads)))
+                                       compression=compression, layout=layout, threads=count_threads(threads)))
 
 
 def receive(
@@ -124,7 +120,7 @@ def receive(
     """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
     is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=_count_threads(threads)))
+                                       base=None if base is None else os.fspath(base), threads=count_threads(threads)))
 
 
 # ---- command ----
@@ -133,7 +129,7 @@ def receive(
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lmc_codec.weight_sync", description="Publish and receive versions of a checkpoint as LMC deltas.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    threads = _count_threads()
+    threads = count_threads(None)
 
     def natural(text: str) -> int:
         if not text.isdigit():

@@ -4,6 +4,7 @@ import gc
 import io
 import json
 import os
+import signal
 import stat
 import threading
 
@@ -171,6 +172,62 @@ def test_a_fork_leaves_the_file_alone(tmp_path, weights, how):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (7 if how == "finish" else 0)
     w.finish()
     assert same(lmc.open(tmp_path / "x.lmc")["w"], weights)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("who", ["progress", "input"])
+def test_a_fork_in_a_callback(tmp_path, who):
+    """The child that returns from it must not write to the file, which is the parent's, too."""
+    data = np.random.default_rng(1).bytes(3 << 20)
+    children = []
+
+    def fork():
+        if not children:
+            children.append(os.fork())
+            if children == [0]:
+                signal.alarm(20)  # rather killed than waiting for ever
+
+    class File(io.BytesIO):
+        def readinto(self, buffer):
+            fork()
+            return super().readinto(buffer)
+
+    try:
+        w = lmc.Writer(tmp_path / "x.lmc", threads=2, progress=(lambda n: fork()) if who == "progress" else None)
+        w.add_file(File(data), "x")
+        w.finish()
+    except RuntimeError as error:
+        if children == [0]:
+            os._exit(7 if "belongs to process" in str(error) else 1)
+        raise
+    finally:
+        if children == [0]:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert lmc.open(tmp_path / "x.lmc").read("x") == data
+
+
+def test_two_copies_between_the_same_readers():
+    """Each reader is the base of one writer and the source of the other."""
+    file = io.BytesIO()
+    with lmc.Writer(file) as w:
+        for i in range(100):
+            w.add_bytes(f"{i}", bytes(10))
+    a, b = lmc.open(file.getvalue()), lmc.open(file.getvalue())
+    done = []
+
+    def copy(base, source):
+        with lmc.Writer(io.BytesIO(), base=base) as w:
+            w.copy_from(source)
+        done.append(w.size > 0)
+
+    threads = [threading.Thread(target=copy, args=pair, daemon=True) for pair in ((a, b), (b, a))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert done == [True, True]
 
 
 @pytest.mark.parametrize("how", ["Base", "mapping"])
