@@ -60,8 +60,13 @@ PyObject *make_text(const char *text)
 
 PyObject *encode_text(PyObject *text)
 {
-    PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+    PyObject *bytes;
     char *unused;
+    if (!PyUnicode_Check(text)) {
+        PyErr_SetString(PyExc_TypeError, "names and paths in a snapshot are strings");
+        return NULL;
+    }
+    bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
     if (bytes && PyBytes_AsStringAndSize(bytes, &unused, NULL) < 0) Py_CLEAR(bytes);
     return bytes;
 }

@@ -357,7 +357,7 @@ static PyObject *find_tensor(reader_object *r, PyObject *name, const char *name_
 static PyObject *reader_find(PyObject *self, PyObject *args)
 {
     PyObject *name, *path, *name_bytes, *path_bytes = NULL, *result = NULL;
-    if (!PyArg_ParseTuple(args, "UO:find", &name, &path)) return NULL;
+    if (!PyArg_ParseTuple(args, "OO:find", &name, &path)) return NULL;
     name_bytes = encode_text(name);
     if (name_bytes && path != Py_None) path_bytes = encode_text(path);
     if (name_bytes && (path_bytes || path == Py_None))

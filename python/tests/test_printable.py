@@ -70,6 +70,8 @@ def test_a_file_of_such_names(tmp_path):
                 fails(lambda: r.get_slice(name, framework="bytes")[1:], lmc.UnsupportedError)
                 fails(lambda: r.encoded_size(name + BAD), lmc.NotFoundError)
                 fails(lambda: r.content_hash(name), lmc.LMCError)
+            for wrong in (lambda: r.info(3), lambda: r.info("a", file=3)):
+                assert "are strings" in fails(wrong, TypeError)
             fails(lambda: lmc.Writer(io.BytesIO()).copy_from(r, [BAD]), lmc.NotFoundError)
             if source is data:
                 fails(lambda: pickle.dumps(r), TypeError)
