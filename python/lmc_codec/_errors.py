@@ -180,7 +180,3 @@ def make_error(
 
 
 _lmc.set_make_error(make_error)
-
-
-def say(kind: type[LMCError], text: str) -> LMCError:
-    return kind(text)

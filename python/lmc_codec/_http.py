@@ -14,7 +14,7 @@ import urllib.request
 from _thread import allocate_lock
 
 from . import _lmc
-from ._errors import LMCError, ReadError, say
+from ._errors import LMCError, ReadError
 from ._printable import printable
 from ._sources import TAIL, Ranges
 
@@ -105,7 +105,7 @@ class _Tries:
         else:
             text = str(_cause(error)) or type(error).__name__
         tried = f", {self.n_failed} times" if self.n_failed > 1 else ""
-        return say(ReadError, f"{self.url}: {text}{tried}")
+        return ReadError(f"{self.url}: {text}{tried}")
 
 
 class _ShortAnswer(http.client.IncompleteRead):
@@ -177,8 +177,7 @@ class HTTP(Ranges):
         encoding = response.headers.get("Content-Encoding") or "identity"
         if encoding.lower() not in ("identity", "aws-chunked"):
             response.close()
-            raise say(
-                ReadError,
+            raise ReadError(
                 f"{self.url}: the server sends the file compressed (Content-Encoding: {encoding[:40]}), though it was asked"
                 " not to: have it stored and sent as it is, or download the file instead",
             )
@@ -188,7 +187,7 @@ class HTTP(Ranges):
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if response.status != 206 or found is None or int(found[1]) > int(found[2]):
             response.close()
-            raise say(ReadError, f"{self.url}: the server does not take requests for ranges; download the file instead")
+            raise ReadError(f"{self.url}: the server does not take requests for ranges; download the file instead")
         tag = response.headers.get("ETag")
         if self.tag is not None and tag != self.tag:
             response.close()
@@ -197,7 +196,7 @@ class HTTP(Ranges):
         return int(found[1]), int(found[2]) + 1, -1 if found[3] == "*" else int(found[3])
 
     def _changed(self) -> LMCError:
-        return say(ReadError, f"{self.url}: the file has changed since it was opened")
+        return ReadError(f"{self.url}: the file has changed since it was opened")
 
     def _ask_for_range(self) -> None:
         response = self._ask(f"{self.at}-{self.end - 1}")
@@ -262,7 +261,7 @@ class HTTP(Ranges):
         with self._ask(None, "HEAD") as response:
             length = response.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise say(ReadError, f"{self.url}: the server does not tell the size of the file; download it instead")
+            raise ReadError(f"{self.url}: the server does not tell the size of the file; download it instead")
         return int(length)
 
     # -- reading --
