@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import _lmc
+from ._printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -215,7 +216,7 @@ def numpy_dtype(dtype: str) -> Any:
 
     their = _THEIR_NAMES.get(dtype)
     if their is None or dtype == "F4":
-        raise TypeError(f"numpy has no dtype for {dtype}: ask for framework='bytes'")
+        raise TypeError(f"numpy has no dtype for {printable(dtype)}: ask for framework='bytes'")
     if hasattr(numpy, their):
         return numpy.dtype(getattr(numpy, their))
     try:
@@ -230,7 +231,7 @@ def torch_dtype(dtype: str) -> Any:
 
     found = getattr(torch, _THEIR_NAMES.get(dtype, ""), None)
     if found is None:
-        raise TypeError(f"this torch has no dtype for {dtype}: ask for framework='bytes'")
+        raise TypeError(f"this torch has no dtype for {printable(dtype)}: ask for framework='bytes'")
     return found
 
 

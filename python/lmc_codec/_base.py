@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from . import _errors, _lmc  # _errors: the library raises them
 from ._arrays import describe
+from ._printable import printable
 from ._sources import open_fd
 from ._threads import count_threads
 
@@ -41,7 +42,7 @@ class Base:
             try:
                 x = describe(array)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"base: array {name!r}: {error}") from None
+                raise type(error)(f"base: array {name!r}: {printable(error)}") from None
             items.append((name, x.dtype or "U8", x.shape, x.buffer))
         self._arrays = Arrays(items, count_threads(threads))
         self._object = self._arrays.object
@@ -64,11 +65,11 @@ def parse_safetensors(view: memoryview, name: str) -> tuple[dict[str, Any], int]
 
     size = int.from_bytes(view[:8], "little")
     if len(view) < 8 or size > min(MAX_HEADER, len(view) - 8):
-        raise ValueError(f"{name} is neither an LMC file nor a safetensors file")
+        raise ValueError(f"{printable(name)} is neither an LMC file nor a safetensors file")
     try:
         header = json.loads(bytes(view[8 : 8 + size]))
     except ValueError:
-        raise ValueError(f"{name} is neither an LMC file nor a safetensors file") from None
+        raise ValueError(f"{printable(name)} is neither an LMC file nor a safetensors file") from None
     return header, 8 + size
 
 
@@ -81,10 +82,10 @@ def safetensors_rows(view: memoryview, name: str) -> list[tuple[str, str, tuple[
         for tensor, x in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             first, last = x["data_offsets"]
             if not 0 <= first <= last <= len(view) - start:
-                raise ValueError(f"{name} is damaged: tensor {tensor!r} does not lie in it")
+                raise ValueError(f"{printable(name)} is damaged: tensor {tensor!r} does not lie in it")
             rows.append((tensor, x["dtype"], tuple(x["shape"]), start + first, last - first))
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{name} is damaged, or no safetensors file: its header is not understood") from None
+        raise ValueError(f"{printable(name)} is damaged, or no safetensors file: its header is not understood") from None
     return rows
 
 

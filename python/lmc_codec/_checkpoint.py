@@ -8,6 +8,7 @@ import threading
 from collections import deque
 
 from ._errors import LMCError
+from ._printable import printable
 from ._reader import Reader
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ def find_files(path: str | os.PathLike[str]) -> list[str]:
     if not os.path.exists(index):
         files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".lmc"))
         if not files:
-            raise FileNotFoundError(f"{path}: no LMC files (*.lmc): `lmc model.safetensors` makes one")
+            raise FileNotFoundError(f"{printable(path)}: no LMC files (*.lmc): `lmc model.safetensors` makes one")
         return files
     return [_find_shard(path, name) for name in sorted(set(_read_weight_map(index).values()))]
 
@@ -38,19 +39,19 @@ def _read_weight_map(index: str) -> dict[str, str]:
     with open(index, "rb") as file:
         found = json.load(file).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
-        raise ValueError(f"{index}: no weight_map that names a file for each tensor")
+        raise ValueError(f"{printable(index)}: no weight_map that names a file for each tensor")
     return found
 
 
 def _find_shard(directory: str, name: str) -> str:
     if os.path.basename(name) != name:
-        raise ValueError(f"{os.path.join(directory, INDEX)}: {name!r} is not a file's name")
+        raise ValueError(f"{printable(os.path.join(directory, INDEX))}: {name!r} is not a file's name")
     stem = name.removesuffix(".lmc").removesuffix(".safetensors")
     for candidate in (name + ".lmc", stem + ".lmc", name):
         file = os.path.join(directory, candidate)
         if candidate.endswith(".lmc") and os.path.exists(file):
             return file
-    raise FileNotFoundError(f"{directory}: {INDEX} names {name}, and there is no {name}.lmc")
+    raise FileNotFoundError(printable(f"{directory}: {INDEX} names {name}, and there is no {name}.lmc"))
 
 
 def _find_base(file: str, base: Any) -> Any:
@@ -61,7 +62,7 @@ def _find_base(file: str, base: Any) -> Any:
     for candidate in (name, name.removesuffix(".lmc"), name.removesuffix(".lmc") + ".safetensors"):
         if os.path.exists(os.path.join(base, candidate)):
             return os.path.join(base, candidate)
-    raise FileNotFoundError(f"{os.fspath(base)}: no {name}, which {file} is a delta of")
+    raise FileNotFoundError(printable(f"{os.fspath(base)}: no {name}, which {file} is a delta of"))
 
 
 class Checkpoint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import _lmc
+from ._printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -30,7 +31,7 @@ class LMCError(_Root):
         return super().__new__(cls, *args)
 
     def __str__(self) -> str:  # KeyError would quote it
-        return str(self.args[0]) if self.args else ""
+        return printable(self.args[0]) if self.args else ""
 
 
 def _become_theirs(safetensors: Any) -> None:

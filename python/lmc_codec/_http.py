@@ -15,6 +15,7 @@ from _thread import allocate_lock
 
 from . import _lmc
 from ._errors import LMCError, ReadError
+from ._printable import printable
 from ._sources import TAIL, Ranges
 
 TYPE_CHECKING = False
@@ -89,7 +90,7 @@ class _Tries:
 
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, urllib.error.HTTPError):
-            text = f"HTTP {error.code} {error.reason}".rstrip()
+            text = printable(f"HTTP {error.code} {error.reason}".rstrip())
             error.close()
             if error.code in (404, 410):
                 return FileNotFoundError(errno.ENOENT, text, self.url)

@@ -7,6 +7,7 @@ import os
 from . import _arrays, _lmc
 from ._base import find_files, take_base
 from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
+from ._printable import printable
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -57,7 +58,7 @@ class TensorInfo:
         self.is_flagged = False
 
     def __repr__(self) -> str:
-        return f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})"
+        return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
 
 
 class FileInfo:
@@ -77,7 +78,7 @@ class FileInfo:
         self.tensors = tuple(TensorInfo(x, self.path, number) for x in row[7])
 
     def __repr__(self) -> str:
-        return f"FileInfo({self.path!r}, {self.size} bytes, {len(self.tensors)} tensors)"
+        return printable(f"FileInfo({self.path!r}, {self.size} bytes, {len(self.tensors)} tensors)")
 
 
 class Reader:
@@ -378,11 +379,12 @@ class Reader:
     def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
         framework = _arrays.framework_name(framework or self._framework or ("torch" if device is not None else None))
         if framework != "bytes" and x.dtype not in _arrays.BITS:
-            raise TypeError(f"{self._what(x)} is of {x.dtype}, which no framework has: ask for framework='bytes'")
+            raise TypeError(f"{self._what(x)} is of {printable(x.dtype)}, which no framework has: ask for framework='bytes'")
         if device is not None and framework != "torch":
             raise ValueError("device is for framework='torch'")
         far = device is not None and _arrays.needs_copy(device)
-        array, buffer = _arrays.make(framework, x.dtype, shape, pin=far and _arrays.can_pin(device))
+        dtype, shape = (x.dtype, shape) if x.dtype in _arrays.BITS else ("", (x.size,))
+        array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
         fill(buffer)
         return _arrays.to_device(array, device) if far else array
 
@@ -400,7 +402,7 @@ class Reader:
         else:
             size = x.size - offset if size is None else size
             if size < 0 or offset < 0 or offset + size > x.size:
-                raise ValueError(f"{x.path}: no bytes {offset} to {offset + size} in a file of {x.size}")
+                raise ValueError(f"{printable(x.path)}: no bytes {offset} to {offset + size} in a file of {x.size}")
             out = buffer = _lmc.new_bytes(size)
         self._expect(x.number, offset, size)
         self._object.read(x.number, offset, buffer, path or None)
@@ -453,7 +455,7 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>"
+        return printable(f"<lmc_codec.Reader {self.name or ''} {self.identity.hex()[:16]}>")
 
 
 def _name_of(base: Any) -> str | None:
@@ -538,6 +540,10 @@ class Slice:
             return whole[index]
         self._reader._check_known(x)
         start, count, steps, keep = parse_index(index, x.shape)
+        if x.dtype not in _arrays.BITS:
+            if count != list(x.shape):
+                raise UnsupportedError(f"{x.name!r}: parts of it are not read: how large an element of {x.dtype} is, is not known")
+            return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
         bits = _arrays.BITS.get(x.dtype, 8)
         shape, begin, n = list(x.shape), start, count
         if bits < 8:  # rows of bytes; elements of less than one are not cut apart

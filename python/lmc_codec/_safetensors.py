@@ -8,6 +8,7 @@ from . import _arrays
 from ._base import first_bytes, is_safetensors, parse_safetensors
 from ._errors import LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError
 from ._names import check_name
+from ._printable import printable
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata
 
@@ -135,7 +136,7 @@ def _import(module: str, source: Any) -> Any:
         return import_module(module)
     except ImportError:
         name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "this"
-        raise ImportError(f"{name} is a safetensors file: pip install safetensors, which reads it") from None
+        raise ImportError(f"{printable(name)} is a safetensors file: pip install safetensors, which reads it") from None
 
 
 class _Safetensors:

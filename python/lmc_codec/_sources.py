@@ -8,6 +8,7 @@ import os
 from _thread import allocate_lock
 
 from ._errors import TruncatedError, UnsupportedError
+from ._printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -124,13 +125,13 @@ def _is_plain_file(file: Any) -> bool:
 
 
 def _cannot_seek(name: str | None) -> OSError:
-    return io.UnsupportedOperation(f"{name or 'the file'} cannot seek, as a pipe cannot: read it to its end, and give the bytes")
+    return io.UnsupportedOperation(f"{printable(name or 'the file')} cannot seek, as a pipe cannot: read it to its end, and give the bytes")
 
 
 def refuse_url(path: Any) -> None:
     """Of what is to be written."""
     if isinstance(path, str) and "://" in path:
-        raise ValueError(f"{path}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
+        raise ValueError(f"{printable(path)}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
 
 
 def open_fd(path: Any) -> int:
@@ -146,7 +147,7 @@ def _of_path(path: Any) -> Source:
             name = os.fsdecode(path)
             is_checkpoint = os.path.exists(os.path.join(name, ".metadata"))
             reads = f"lmc_codec.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
-            raise IsADirectoryError(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it")
+            raise IsADirectoryError(printable(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it"))
         return Source(fd, os.lseek(fd, 0, os.SEEK_END), os.fsdecode(path), fd)
     except BaseException:
         os.close(fd)
@@ -200,7 +201,7 @@ def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> So
         try:
             from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
-            raise ImportError(f"{where}: pip install fsspec, and what it needs for this protocol") from None
+            raise ImportError(f"{printable(where)}: pip install fsspec, and what it needs for this protocol") from None
         filesystem, path = url_to_fs(where, **(storage_options or {}))
         try:
             return Source(_Fsspec(filesystem, path), filesystem.size(path), where)

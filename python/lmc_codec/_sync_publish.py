@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._printable import printable
 from ._sync_codecs import COPY_SIZE, SyncError, SyncWrongBase, find_checksum, find_codec
 from ._sync_files import (
     INDEX,
@@ -114,7 +115,7 @@ def publish(args: Publication) -> str:
         except BaseException:
             shutil.rmtree(stage, ignore_errors=True)
             raise
-    return "%s: %s" % (target, said)
+    return printable("%s: %s" % (target, said))
 
 
 def publish_full(args: Publication, pool: ThreadPoolExecutor, stage: str) -> str:
@@ -143,7 +144,7 @@ def publish_delta(args: Publication, base_dir: str, pool: ThreadPoolExecutor, st
     versions = find_versions(args.sync_dir)
     known = read_version(args.base_version, versions[args.base_version]) if args.base_version in versions else None
     if args.base_version and known is None:
-        LOGGER.warning("note: version %d is not in %s: only receivers that have it can follow", args.base_version, args.sync_dir)
+        LOGGER.warning("note: version %d is not in %s: only receivers that have it can follow", args.base_version, printable(args.sync_dir))
     encoding = "prediction" if args.compression == "lmc" else "xor"
     codec, checksum = find_codec("publish", args.compression, encoding), find_checksum(args.checksum)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from ._printable import printable
 from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase
 from ._sync_files import (
     INDEX,
@@ -70,7 +71,7 @@ def receive(args: Request) -> str:
             raise SyncError("%s is at version %d, which is newer than %d: to go back, or where numbers began anew, receive into an empty directory" %
                           (args.local_dir, have, target))
         if have == target:
-            return "\n".join([*said, "%s: at version %d already" % (args.local_dir, have)])
+            return "\n".join(map(printable, [*said, "%s: at version %d already" % (args.local_dir, have)]))
         full, links = find_chain(args, versions, have, target)
         begin = full.path if full else args.local_dir if have is not None else args.base or ""  # find_chain wants one
         try:
@@ -86,7 +87,7 @@ def receive(args: Request) -> str:
         commit(args.local_dir, stage, state_path, state)
         source = begin if begin != args.local_dir else "version %s" % have
         said.append("%s: version %d, from %s by %d delta%s" % (args.local_dir, target, source, len(links), "s" * (len(links) != 1)))
-        return "\n".join(said)
+        return "\n".join(map(printable, said))
 
 
 def find_chain(args: Request, versions: dict[int, str], have: int | None, target: int) -> tuple[Version | None, list[Version]]:

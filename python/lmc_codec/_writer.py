@@ -16,6 +16,7 @@ from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
+from ._printable import printable
 from ._reader import Reader
 from ._sources import refuse_url
 from ._threads import count_threads
@@ -147,11 +148,11 @@ class Writer:
             return  # it is not there yet, or not of the disk
         path = os.fsdecode(target) if is_path else "the target"
         if (found.st_dev, found.st_ino) in self._base_files:
-            raise ValueError(f"{path} is the base, or what the base needs: both would be lost; write to another path")
+            raise ValueError(f"{printable(path)} is the base, or what the base needs: both would be lost; write to another path")
         if is_path and stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(f"{path} is a directory: say what the file in it is called")
+            raise IsADirectoryError(f"{printable(path)} is a directory: say what the file in it is called")
         if is_path and not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{path} is not a regular file, and would be replaced by one: open it, and hand over the file")
+            raise OSError(f"{printable(path)} is not a regular file, and would be replaced by one: open it, and hand over the file")
 
     def _open(self, target: Any, has_room: bool) -> Any:
         if isinstance(target, (str, os.PathLike)):
@@ -214,7 +215,7 @@ class Writer:
                 try:
                     x = _arrays.describe(array, dtype)
                 except (TypeError, ValueError) as error:
-                    raise type(error)(f"tensor {name!r}: {error}") from None
+                    raise type(error)(f"tensor {name!r}: {printable(error)}") from None
                 described[name] = x
             # as safetensors sorts: wide dtypes first, then by name
             order = sorted(described, key=lambda name: (-_arrays.ORDER[described[name].dtype or "U8"], name.encode()))
@@ -293,7 +294,7 @@ class Writer:
                 else:
                     data = file.read(PIECE)
                 if data is None:  # which is not its end
-                    raise BlockingIOError(errno.EAGAIN, f"{path}: the file is non-blocking, and has nothing now: make it blocking")
+                    raise BlockingIOError(errno.EAGAIN, f"{printable(path)}: the file is non-blocking, and has nothing now: make it blocking")
                 if not len(data):
                     break
                 self._object.write(data)
@@ -325,7 +326,7 @@ class Writer:
         self._check_place(path)
         names = {row[0] for row in tensors}
         if len(names) != len(tensors):
-            raise ValueError(f"{path}: two tensors of one name")
+            raise ValueError(f"{printable(path)}: two tensors of one name")
         check_names(names)
         self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
         self._take_place(path)
@@ -387,7 +388,7 @@ class Writer:
                 import warnings
 
                 text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
-                warnings.warn(text, stacklevel=_count_own_frames())
+                warnings.warn(printable(text), stacklevel=_count_own_frames())
             return identity
 
     def _check_base(self) -> None:

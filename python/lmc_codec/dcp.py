@@ -36,6 +36,7 @@ from . import _arrays, _lmc
 from ._base import Base
 from ._codec import level_number
 from ._errors import MissingBaseError, TruncatedError
+from ._printable import printable
 from ._reader import Reader as _FileReader
 from ._threads import count_threads
 from ._writer import write_all
@@ -300,7 +301,7 @@ class Extension(StreamTransformExtension):
     @staticmethod
     def from_descriptor(version: str) -> Extension:
         if version.partition(".")[0] != "1":
-            raise ValueError(f"this checkpoint is of stream.lmc/{version}, and this version reads stream.lmc/1")
+            raise ValueError(f"this checkpoint is of stream.lmc/{printable(version)}, and this version reads stream.lmc/1")
         return Extension()
 
     def get_descriptor(self) -> str:
@@ -318,7 +319,7 @@ class Extension(StreamTransformExtension):
         try:
             return cast(IO[bytes], _Decoder(where, threads, find_base))
         except TruncatedError as error:  # raised where the file is read, which has no name there
-            raise error if name in str(error) else TruncatedError(f"{name}: {error}") from None
+            raise error if printable(name) in str(error) else TruncatedError(f"{name}: {error}") from None
 
 
 def make_registry() -> ExtensionRegistry:
@@ -412,9 +413,9 @@ class SaveTransforms(_StorageWriterTransforms):
             seen.add(_place(reader.path))
             if _place(reader.path) == _place(self.path):
                 if reader is self._base:
-                    raise ValueError(f"{self.path}: a checkpoint cannot be a delta of itself")
+                    raise ValueError(f"{printable(self.path)}: a checkpoint cannot be a delta of itself")
                 base = cast(Reader, self._base).path
-                raise ValueError(f"{self.path}: the base {base} needs what is there, and both would be lost")
+                raise ValueError(f"{printable(self.path)}: the base {printable(base)} needs what is there, and both would be lost")
             reader = reader.find_base() if is_deep else None
 
     def _find_base(self, name: str, data: Any) -> tuple[torch.Tensor | None, bytes]:
@@ -486,7 +487,7 @@ class Writer(FileSystemWriter):
                 raise
             n = len(future.value())
             if n != len(plan.items):
-                error = f"{self.path}: {len(plan.items) - n} of {len(plan.items)} items were not written"
+                error = f"{printable(self.path)}: {len(plan.items) - n} of {len(plan.items)} items were not written"
                 raise RuntimeError(error) from (errors[0] if errors else None)
             return future
         finally:  # a traceback keeps frames, those keep this writer, and it is not to keep the traceback

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ._printable import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
 from ._sources import check_bytes
 
@@ -47,7 +48,7 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     for name, t in tensors.items():
         if not isinstance(t, torch.Tensor):
-            raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(t)}")
+            raise ValueError(f"Key `{printable(name)}` is invalid, expected torch.Tensor but received {type(t)}")
     sparse = [name for name, t in tensors.items() if t.layout != torch.strided]
     if sparse:
         raise ValueError(
@@ -64,7 +65,7 @@ def _check(tensors: Mapping[str, torch.Tensor]) -> None:
     for name, t in tensors.items():
         if not t.is_contiguous():
             raise ValueError(
-                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
+                f"You are trying to save a non contiguous tensor: `{printable(name)}` which is not allowed. It either means you"
                 " are trying to save tensors which are reference of each other in which case it's recommended to save"
                 " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
                 " pack it before saving."
@@ -207,8 +208,8 @@ def load_model(
     if strict and (missing or unexpected):
         text = f"Error(s) in loading state_dict for {model.__class__.__name__}:"
         if missing:
-            text += "\n    Missing key(s) in state_dict: " + ", ".join(f'"{k}"' for k in sorted(missing))
+            text += "\n    Missing key(s) in state_dict: " + ", ".join(f'"{printable(k)}"' for k in sorted(missing))
         if unexpected:
-            text += "\n    Unexpected key(s) in state_dict: " + ", ".join(f'"{k}"' for k in sorted(unexpected))
+            text += "\n    Unexpected key(s) in state_dict: " + ", ".join(f'"{printable(k)}"' for k in sorted(unexpected))
         raise RuntimeError(text)
     return missing, unexpected

@@ -19,6 +19,7 @@ from transformers import AutoConfig, GenerationConfig
 
 from . import _arrays
 from ._checkpoint import Checkpoint
+from ._printable import printable
 
 __all__ = ["from_pretrained"]
 
@@ -121,7 +122,7 @@ def from_pretrained(
             raise TypeError(f"{name}: {why}")
     if subfolder:
         if not os.path.isdir(path):
-            raise TypeError(f"subfolder: {os.fspath(path)} is no directory")
+            raise TypeError(f"subfolder: {printable(os.fspath(path))} is no directory")
         path = Path(path, subfolder)
     trust = options.pop("trust_remote_code", None)
     remote = {} if trust is None else {"trust_remote_code": trust}

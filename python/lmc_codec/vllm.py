@@ -27,6 +27,7 @@ from vllm.model_executor.model_loader.weight_utils import (
 
 from . import weight_sync
 from ._checkpoint import INDEX, Checkpoint, find_files, run_ahead
+from ._printable import printable
 
 __all__ = ["LMCModelLoader", "LMCWeightTransferEngine", "register"]
 
@@ -105,7 +106,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         if not os.path.isdir(init_info.sync_dir):
-            raise ValueError(f"sync_dir: {init_info.sync_dir} is no directory")
+            raise ValueError(f"sync_dir: {printable(init_info.sync_dir)} is no directory")
         self._init = init_info
 
     def start_weight_update(self) -> None:

@@ -71,6 +71,7 @@ import sys
 
 from . import _sync_publish, _sync_receive
 from ._modelexpress import register_modelexpress
+from ._printable import printable
 from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase, find_checksum
 from ._sync_publish import Publication
 from ._sync_receive import Request
@@ -173,10 +174,10 @@ def main() -> int:
         if said:
             print(said)
     except SyncError as error:
-        print("weight_sync: %s" % error, file=sys.stderr)
+        print("weight_sync: %s" % printable(error), file=sys.stderr)
         return error.code
     except (OSError, MemoryError) as error:
-        print("weight_sync: %s" % error, file=sys.stderr)
+        print("weight_sync: %s" % printable(error), file=sys.stderr)
         return 1
     return 0
 

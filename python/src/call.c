@@ -51,6 +51,36 @@ PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *wh
     return raise_text(state, status, lmc_status_text(status), where, what);
 }
 
+/* -- names -- */
+
+PyObject *make_text(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape");
+}
+
+PyObject *encode_text(PyObject *text)
+{
+    PyObject *bytes;
+    char *unused;
+    if (!PyUnicode_Check(text)) {
+        PyErr_SetString(PyExc_TypeError, "names and paths in a snapshot are strings");
+        return NULL;
+    }
+    bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+    if (bytes && PyBytes_AsStringAndSize(bytes, &unused, NULL) < 0) Py_CLEAR(bytes);
+    return bytes;
+}
+
+PyObject *make_printable(const char *text)
+{
+    PyObject *const module = PyImport_ImportModule("lmc_codec._printable");
+    PyObject *const raw = module ? make_text(text) : NULL;
+    PyObject *const shown = raw ? PyObject_CallMethod(module, "printable", "O", raw) : NULL;
+    Py_XDECREF(module);
+    Py_XDECREF(raw);
+    return shown;
+}
+
 /* -- calls -- */
 
 void call_begin(call *c, PyObject *progress)

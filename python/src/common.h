@@ -33,6 +33,15 @@ module_state *state_of(PyTypeObject *type);
 PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where,
                        PyObject *what);
 
+/* -- what files call things: of any bytes, which terminals might obey -- */
+
+/* A str; what is no UTF-8 in it as os.fsdecode() has it. */
+PyObject *make_text(const char *text);
+/* The bytes of such a str. NULL and an exception: it is none, or has a zero byte. */
+PyObject *encode_text(PyObject *text);
+/* A str for messages: escaped, as the command shows it. */
+PyObject *make_printable(const char *text);
+
 /* -- calls --
  * One call of the library, made without the GIL. Callbacks take the GIL where they need Python;
  * what they raise is kept, ends the call, and is raised when it returns. */

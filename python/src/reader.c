@@ -259,10 +259,10 @@ static PyObject *make_tensor(const lmc_tensor *t)
 {
     static const char *const measures[] = {"", "update", "relative", "nmse"};
     return Py_BuildValue(
-        "NsNKKNIsd", PyUnicode_DecodeUTF8(t->name, (Py_ssize_t)strlen(t->name), "surrogateescape"),
-        t->dtype, make_shape(t->shape, t->rank), (unsigned long long)t->offset,
-        (unsigned long long)t->size, make_identity(t->identity), t->loss.generation,
-        (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "", t->loss.error);
+        "NNNKKNIsd", make_text(t->name), make_text(t->dtype), make_shape(t->shape, t->rank),
+        (unsigned long long)t->offset, (unsigned long long)t->size, make_identity(t->identity),
+        t->loss.generation, (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "",
+        t->loss.error);
 }
 
 static PyObject *make_file(const lmc_file *f)
@@ -281,10 +281,8 @@ static PyObject *make_file(const lmc_file *f)
     mode = f->has_mode ? PyLong_FromUnsignedLong(f->mode) : Py_BuildValue("");
     mtime =
         f->has_mtime ? Py_BuildValue("LI", (long long)f->mtime_s, f->mtime_ns) : Py_BuildValue("");
-    return Py_BuildValue(
-        "NiKNNINN", PyUnicode_DecodeUTF8(f->path, (Py_ssize_t)strlen(f->path), "surrogateescape"),
-        (int)f->kind, (unsigned long long)f->size, mode, mtime, f->crc, make_identity(f->identity),
-        tensors);
+    return Py_BuildValue("NiKNNINN", make_text(f->path), (int)f->kind, (unsigned long long)f->size,
+                         mode, mtime, f->crc, make_identity(f->identity), tensors);
 }
 
 static PyObject *reader_file(PyObject *self, PyObject *args)
@@ -318,8 +316,7 @@ static PyObject *reader_file_path(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_IndexError, "no such file");
         return end_use(r, NULL);
     }
-    return end_use(
-        r, PyUnicode_DecodeUTF8(file->path, (Py_ssize_t)strlen(file->path), "surrogateescape"));
+    return end_use(r, make_text(file->path));
 }
 
 /* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
@@ -365,26 +362,37 @@ static PyObject *reader_archives(PyObject *self, PyObject *unused)
     return end_use(r, list);
 }
 
-/* (name, path or None) -> (file number, tensor) */
-static PyObject *reader_find(PyObject *self, PyObject *args)
+static PyObject *find_tensor(reader_object *r, PyObject *name, const char *name_bytes,
+                             const char *path)
 {
-    reader_object *const r = (reader_object *)self;
-    const char *name, *path;
-    lmc_reader *reader;
+    lmc_reader *const reader = begin_use(r);
     const lmc_tensor *tensor;
     size_t number;
     enum lmc_status status;
-    if (!PyArg_ParseTuple(args, "sz:find", &name, &path)) return NULL;
-    reader = begin_use(r);
     if (!reader) return NULL;
-    status = lmc_reader_find_tensor(reader, path, name, &number, &tensor);
+    status = lmc_reader_find_tensor(reader, path, name_bytes, &number, &tensor);
     if (status != LMC_OK) {
-        PyObject *const what = PyUnicode_FromFormat("tensor '%s'", name);
-        raise_status(state_of(Py_TYPE(self)), status, r->where, what);
+        PyObject *const what = PyUnicode_FromFormat("tensor '%U'", name);
+        raise_status(state_of(Py_TYPE((PyObject *)r)), status, r->where, what);
         Py_XDECREF(what);
         return end_use(r, NULL);
     }
     return end_use(r, Py_BuildValue("nN", (Py_ssize_t)number, make_tensor(tensor)));
+}
+
+/* (name, path or None) -> (file number, tensor) */
+static PyObject *reader_find(PyObject *self, PyObject *args)
+{
+    PyObject *name, *path, *name_bytes, *path_bytes = NULL, *result = NULL;
+    if (!PyArg_ParseTuple(args, "OO:find", &name, &path)) return NULL;
+    name_bytes = encode_text(name);
+    if (name_bytes && path != Py_None) path_bytes = encode_text(path);
+    if (name_bytes && (path_bytes || path == Py_None))
+        result = find_tensor((reader_object *)self, name, PyBytes_AsString(name_bytes),
+                             path_bytes ? PyBytes_AsString(path_bytes) : NULL);
+    Py_XDECREF(name_bytes);
+    Py_XDECREF(path_bytes);
+    return result;
 }
 
 static PyObject *reader_metadata(PyObject *self, PyObject *unused)
@@ -399,8 +407,7 @@ static PyObject *reader_metadata(PyObject *self, PyObject *unused)
     if (!reader) return NULL;
     result = PyDict_New();
     for (i = 0; result && lmc_reader_get_metadata(reader, i, &key, &value, &size) == LMC_OK; i++) {
-        PyObject *const name =
-            PyUnicode_DecodeUTF8(key, (Py_ssize_t)strlen(key), "surrogateescape");
+        PyObject *const name = make_text(key);
         PyObject *const bytes = PyBytes_FromStringAndSize((const char *)value, (Py_ssize_t)size);
         if (!name || !bytes || PyDict_SetItem(result, name, bytes) < 0) Py_CLEAR(result);
         Py_XDECREF(name);

@@ -6,8 +6,11 @@
 enum lmc_dtype parse_dtype(const char *name)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(name);
-    if (dtype == LMC_AUTO && strcmp(name, "AUTO") != 0)
-        PyErr_Format(PyExc_ValueError, "no dtype is called '%s'", name);
+    if (dtype == LMC_AUTO && strcmp(name, "AUTO") != 0) {
+        PyObject *const shown = make_printable(name);
+        if (shown) PyErr_Format(PyExc_ValueError, "no dtype is called '%U'", shown);
+        Py_XDECREF(shown);
+    }
     return dtype;
 }
 
@@ -64,6 +67,7 @@ int check_tensor_size(const char *name, const char *dtype, const uint64_t *shape
 {
     const enum lmc_dtype number = lmc_dtype_find(dtype);
     const uint64_t bits = lmc_dtype_bits(number);
+    PyObject *shown;
     uint64_t n = 1;
     unsigned i;
     int is_empty = 0;
@@ -76,8 +80,11 @@ int check_tensor_size(const char *name, const char *dtype, const uint64_t *shape
     if (is_empty) n = 0;
     else if (i < rank || n * bits % 8 != 0) n = UINT64_MAX / bits;
     if (n * bits / 8 == size) return 0;
-    PyErr_Format(PyExc_ValueError, "tensor '%s': %llu bytes are not what its shape and %s make",
-                 name, (unsigned long long)size, dtype);
+    shown = make_printable(name);
+    if (shown)
+        PyErr_Format(PyExc_ValueError, "tensor '%U': %llu bytes are not what its shape and %s make",
+                     shown, (unsigned long long)size, dtype); /* a dtype that the library knows */
+    Py_XDECREF(shown);
     return -1;
 }
 

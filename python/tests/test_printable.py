@@ -1,0 +1,136 @@
+"""What files say reaches no terminal as it is: messages and reprs escape it, and all of it can be read."""
+
+import importlib.util
+import io
+import os
+import pathlib
+import pickle
+import subprocess
+import warnings
+
+import lmc_codec as lmc
+import numpy as np
+import pytest
+from lmc_codec._printable import _HIDDEN, printable
+
+ROOT = pathlib.Path(__file__).parents[2]
+BAD = "\x1b[31m\x9b2J\u202e\u2066\u200b\u2028\ufeff\u3164\n\udcff"
+
+
+def hostile_names():
+    path = ROOT / "tests/hostile.py"
+    if not path.exists():
+        pytest.skip("tests/hostile.py is of the clone")
+    spec = importlib.util.spec_from_file_location("hostile", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.names()
+
+
+def check(said):
+    assert said.isprintable(), ascii(said)
+    assert not any(first <= ord(c) <= last for c in said for first, last in _HIDDEN), ascii(said)
+
+
+def fails(call, *kinds):
+    with pytest.raises(kinds) as error:
+        call()
+    assert not isinstance(error.value, UnicodeError), ascii(error.value)
+    check(str(error.value))
+    return str(error.value)
+
+
+def test_what_is_escaped():
+    assert printable(BAD) == (
+        r"\x1B[31m\u{009B}2J\u{202E}\u{2066}\u{200B}\u{2028}\u{FEFF}\u{3164}\x0A\xFF"
+    )
+    assert printable(printable(BAD)) == printable(BAD)
+    assert printable("layers.0/größe 重み") == "layers.0/größe 重み"
+
+
+def test_a_file_of_such_names(tmp_path):
+    data = hostile_names()
+    path = tmp_path / f"f{BAD[:12]}.lmc"
+    path.write_bytes(data)
+    for source in (path, data):
+        with lmc.open(source) as r:
+            assert len(r.files) == 1 and len(r.keys()) == 18
+            for x in (r, r.files[0], *r.files[0].tensors):
+                check(repr(x))
+            assert r.read(r.files[0].path) == r.read() == bytes(72)
+            fails(lambda: r.read(r.files[0].path, 70, 9), ValueError)
+            fails(lambda: r.read(BAD), lmc.NotFoundError)
+            for name in r.keys():
+                x = r.info(name, file=r.files[0].path)
+                assert r.info(name).offset == x.offset
+                assert "framework='bytes'" in fails(lambda: r[name], TypeError)
+                assert r.get(name, framework="bytes") == bytes(4)
+                assert r.get_slice(name, framework="bytes")[:] == bytes(4)
+                assert r.get(name, out=bytearray(4)) == bytes(4)
+                fails(lambda: r.get_slice(name, framework="bytes")[1:], lmc.UnsupportedError)
+                fails(lambda: r.encoded_size(name + BAD), lmc.NotFoundError)
+                fails(lambda: r.content_hash(name), lmc.LMCError)
+            for wrong in (lambda: r.info(3), lambda: r.info("a", file=3)):
+                assert "are strings" in fails(wrong, TypeError)
+            fails(lambda: lmc.Writer(io.BytesIO()).copy_from(r, [BAD]), lmc.NotFoundError)
+            if source is data:
+                fails(lambda: pickle.dumps(r), TypeError)
+
+
+def test_the_command_shows_the_same(tmp_path):
+    command = pathlib.Path(lmc.__file__).parent / "bin/lmc"
+    if not command.exists():
+        pytest.skip("the package has no command here")
+    (tmp_path / "n.lmc").write_bytes(hostile_names())
+    said = subprocess.run([command, "-l", tmp_path / "n.lmc"], stdout=subprocess.PIPE, check=True).stdout.decode()
+    with lmc.open(tmp_path / "n.lmc") as r:
+        for name in (*r.keys(), r.files[0].path):
+            assert printable(name) in said
+
+
+def test_damage(tmp_path):
+    data = bytearray(hostile_names())
+    at = data.index(bytes(72))
+    data[at + 5] ^= 1
+    path = tmp_path / f"{BAD[:12]}.lmc"
+    path.write_bytes(data)
+    with lmc.open(path) as r:
+        fails(lambda: r.read(r.files[0].path), lmc.ChecksumError)
+        for name in r.keys():
+            fails(lambda: r.get(name, framework="bytes"), lmc.ChecksumError)
+    path.write_bytes(data[:-9])
+    fails(lambda: lmc.open(path), lmc.LMCError)
+    path.write_bytes(b"no LMC file" * 9)
+    fails(lambda: lmc.open(path), lmc.NotLMCError)
+    fails(lambda: lmc.Writer(tmp_path / "d.lmc", base=path), lmc.LMCError, ValueError)
+    fails(lambda: lmc.open(tmp_path / BAD[:12] / "no.lmc"), FileNotFoundError)
+    os.mkdir(tmp_path / BAD)
+    fails(lambda: lmc.open(tmp_path / BAD), IsADirectoryError)
+    fails(lambda: lmc.Writer(tmp_path / BAD), IsADirectoryError)
+
+
+def test_writers():
+    w = lmc.Writer(io.BytesIO(), quantize=f"{BAD[:12]}*=update:0.1")
+    fails(lambda: w.add_bytes(f"../{BAD}", b"1"), lmc.ArgumentError)
+    fails(lambda: w.add_metadata(f"lmc.{BAD}", b"1"), lmc.ArgumentError)
+    fails(lambda: w.add(BAD[:12], object()), TypeError)
+    w.add_bytes(BAD[:12], b"1")
+    fails(lambda: w.add_bytes(BAD[:12], b"1"), ValueError)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        w.finish()
+    for warning in said:
+        check(str(warning.message))
+
+
+def test_c():
+    fails(lambda: lmc._lmc.tensor_encode(b"1", BAD[:12]), ValueError)
+    row = (BAD[:12], "F32", (3,), np.zeros(1))
+    assert r"\x1B" in fails(lambda: lmc._lmc.Base([row]), ValueError)
+
+
+def test_weight_sync(tmp_path):
+    sync = pytest.importorskip("lmc_codec.weight_sync")
+    os.mkdir(tmp_path / BAD)
+    fails(lambda: sync.receive(tmp_path / "in", tmp_path / BAD), lmc.LMCError)
+    fails(lambda: sync.publish(tmp_path / BAD, tmp_path / "out", version=1), lmc.LMCError)
