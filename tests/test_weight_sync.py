@@ -690,6 +690,7 @@ class Publishing(Base):
         refused(1, "is no directory", "--version", 2, self.path("none"), sync)
         refused(1, "SkyRL has no full versions", "--version", 2, "--layout", "skyrl", three, sync)
         for args in ((), ("--version", 0, three, sync), ("--version", "x", three, sync), ("--version", 2, "--base-version", 1, three, sync),
+                     ("--version", 2, "--threads", 5000, three, sync), ("--version", 2, "--threads", "x", three, sync),
                      ("--version", 2, "--base", three, "--base-version", 2, three, sync)):
             refused(2, "usage", *args)
         write(self.path("1", STATE), {"version": "000001", "commit": {}})

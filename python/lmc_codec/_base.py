@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 
 from . import _errors, _lmc  # _errors: the library raises them
 from ._arrays import describe
+from ._sources import open_fd
 from ._threads import count_threads
 
 TYPE_CHECKING = False
@@ -91,8 +93,8 @@ def first_bytes(source: Any, n: int) -> bytes:
     if isinstance(source, (str, os.PathLike)):
         if "://" in os.fsdecode(source) or os.path.isdir(source):
             return b""
-        with open(source, "rb") as file:
-            return file.read(n)
+        with open(open_fd(source), "rb") as file:
+            return file.read(n) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     if hasattr(source, "read") and hasattr(source, "seek"):
         at = source.tell()
         source.seek(0)
@@ -160,8 +162,7 @@ def _check_complete(base: Reader) -> Reader:
     """A delta without its base is none itself: what is said later would not tell whose is missing."""
     if base.base_identity is not None and not base._has_base:
         name = base.name or "the base"
-        raise _errors.say(
-            _errors.MissingBaseError,
+        raise _errors.MissingBaseError(
             f"{name} is given as the base, but is a delta itself, and its own base is missing:"
             f" give base=lmc_codec.open({name!r}, base=...)",
         )

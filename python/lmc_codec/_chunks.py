@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import _arrays, _lmc
 from ._codec import level_number
-from ._errors import LimitError, TruncatedError, say
+from ._errors import LimitError, TruncatedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
     """To `out`, a writable buffer of bytes of just that size; or to a new bytearray of at most max_size bytes."""
     size, dtype, log2_block = _lmc.tensor_layout(data)
     if not memoryview(data).nbytes and (max_size if out is None else len(out)):
-        raise say(TruncatedError, "the chunk is empty: it was cut, or never written; fetch or write it again")
+        raise TruncatedError("the chunk is empty: it was cut, or never written; fetch or write it again")
     if out is None:
         if max_size is not None and size > max_size:
             raise LimitError(f"a chunk claims {size} bytes, and at most {max_size} were expected")

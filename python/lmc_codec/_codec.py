@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import _arrays, _lmc
-from ._errors import OutputTooSmallError, UnsupportedError, WrongBaseError, say
+from ._errors import OutputTooSmallError, UnsupportedError, WrongBaseError
 from ._threads import count_threads
 
 TYPE_CHECKING = False
@@ -73,12 +73,10 @@ def compress(
 
 
 def _too_small(out: Any, nbytes: int) -> OutputTooSmallError:
-    error = OutputTooSmallError(
+    return OutputTooSmallError(
         f"out has {_arrays.describe(out).nbytes} bytes, which the result does not fit into: lmc_codec.bound({nbytes}) ="
         f" {bound(nbytes)} always suffice"
     )
-    error.status, error.status_name = 2, "LMC_ERR_DST_TOO_SMALL"
-    return error
 
 
 def _shape(x: _arrays.Array) -> tuple[int, ...]:
@@ -124,7 +122,7 @@ def decompress(
             if _lmc.overlaps(target.buffer, b.buffer) == 1:
                 raise ValueError("out is a part of the base, not all of it")
         if b.nbytes != x.size:
-            raise say(WrongBaseError, f"wrong base: it has {b.nbytes} bytes, and the array {x.size}")
+            raise WrongBaseError(f"wrong base: it has {b.nbytes} bytes, and the array {x.size}")
         base_object = _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads)
         try:
             reader = _lmc.Reader(data, 0, base_object, threads)

@@ -3,7 +3,7 @@ into each, one for each item; the file .metadata beside it says whose they are."
 
 from __future__ import annotations
 
-from ._torch_views import MAX_PICKLE, Machine, Object, View, is_listed, read_archive
+from ._torch_views import MAX_NAMES, MAX_PICKLE, Machine, Object, View, is_listed, read_archive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from ._reader import TensorInfo
     from ._torch_views import Known, Read, Rows
 
+MAX_NAME = 65535  # of a tensor of an LMC file
 MAX_GAP = 1 << 20  # what lies between two tensors of a file is kept when it is read
 
 
@@ -67,6 +68,8 @@ def _parse_metadata(root: Any) -> dict[str, list[Item]]:
         where = _tuple((_member(place, "offset"), _member(place, "length")))
         if not isinstance(name, str) or not isinstance(file, str) or where is None:
             raise ValueError("its .metadata tells of items otherwise than is known")
+        if len(name) > MAX_NAME:
+            raise ValueError("its .metadata has a name that is too long")
         position = _tuple(_member(index, "offset"))
         extents = sizes.get(name, ()) if position is not None else ()
         files.setdefault(file, []).append(Item(name, where[0], where[1], position or (), extents))
@@ -115,6 +118,7 @@ def find_item_views(
     gaps = _Gaps(read, size, tensors)
     views: list[View] = []
     replaced: set[str] = set()
+    n_bytes = 0  # of names, which an item's name is in as often as it has parts
     for first, last, found, item in _read_from_end(gaps, size) if items is None else _read_items(gaps, size, items, tensors):
         named = {x.name: x for x in _inside(tensors, first, last) if x.dtype != "BYTES"}
         if not named:
@@ -122,6 +126,9 @@ def find_item_views(
         prefix = "" if item else _find_prefix(next(iter(named.values())), found)
         for view in found:
             view.name = item.name_view(view) if item else ".".join(filter(None, (prefix, view.name)))
+            n_bytes += len(view.name) + 100
+            if n_bytes > MAX_NAMES:
+                raise ValueError("its tensors are too many, or their names too long")
             if is_listed(view, rows):
                 named.pop(view.name, None)
             else:

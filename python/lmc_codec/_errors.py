@@ -16,7 +16,8 @@ class _Root(Exception):
 
 
 class LMCError(_Root):
-    """What the library refuses or cannot do. `status` is its number, `status_name` its name in C.
+    """What the library refuses or cannot do. `status` is its number, `status_name` its name in C; those of its class if
+    no call of the library failed.
 
     Where safetensors is loaded it is a SafetensorError, too: code that changes the import line goes on catching it."""
 
@@ -41,33 +42,49 @@ def _become_theirs(safetensors: Any) -> None:
 class ArgumentError(LMCError, ValueError):
     """Arguments that contradict each other or are out of range, or calls out of order."""
 
+    status, status_name = 1, "LMC_ERR_ARGUMENT"
+
 
 class OutputTooSmallError(LMCError, ValueError):
     """`out` has no room for the result."""
+
+    status, status_name = 2, "LMC_ERR_DST_TOO_SMALL"
 
 
 class ReadError(LMCError, OSError):
     """Reading failed: the file is shorter than it was, for example."""
 
+    status, status_name = 5, "LMC_ERR_READ"
+
 
 class WriteError(LMCError, OSError):
     """Writing failed."""
+
+    status, status_name = 6, "LMC_ERR_WRITE"
 
 
 class NotFoundError(LMCError, KeyError):
     """No such file, tensor, metadata entry or hash."""
 
+    status, status_name = 7, "LMC_ERR_NOT_FOUND"
+
 
 class AmbiguousError(LMCError, KeyError):
     """Several files have a tensor of that name: say which file."""
+
+    status, status_name = 11, "LMC_ERR_AMBIGUOUS"
 
 
 class LimitError(LMCError):
     """Over a limit of the format, of this machine, or one that the caller has set."""
 
+    status, status_name = 8, "LMC_ERR_LIMIT"
+
 
 class CancelledError(LMCError):
     """A callback did not want to go on."""
+
+    status, status_name = 12, "LMC_ERR_CANCELLED"
 
 
 class FormatError(LMCError):
@@ -77,25 +94,37 @@ class FormatError(LMCError):
 class NotLMCError(FormatError):
     """No LMC file."""
 
+    status, status_name = 20, "LMC_ERR_NOT_LMC"
+
 
 class UnsupportedError(FormatError):
     """A version of the format or a feature that this version does not know."""
+
+    status, status_name = 22, "LMC_ERR_UNSUPPORTED"
 
 
 class CorruptError(LMCError):
     """The input breaks a rule of the format."""
 
+    status, status_name = 24, "LMC_ERR_CORRUPT"
+
 
 class TruncatedError(CorruptError, EOFError):
     """The input ends early."""
+
+    status, status_name = 23, "LMC_ERR_TRUNCATED"
 
 
 class ChecksumError(CorruptError):
     """A checksum does not match."""
 
+    status, status_name = 25, "LMC_ERR_CHECKSUM"
+
 
 class LostError(CorruptError):
     """These bytes are not in the damaged file any more."""
+
+    status, status_name = 13, "LMC_ERR_LOST"
 
 
 class BaseError(LMCError):
@@ -105,9 +134,13 @@ class BaseError(LMCError):
 class MissingBaseError(BaseError):
     """A delta without its base."""
 
+    status, status_name = 30, "LMC_ERR_BASE_MISSING"
+
 
 class WrongBaseError(BaseError):
     """A base other than the one that the delta was made against."""
+
+    status, status_name = 31, "LMC_ERR_BASE_WRONG"
 
 
 _KINDS: dict[int, type[LMCError]] = {
@@ -133,16 +166,6 @@ _KINDS: dict[int, type[LMCError]] = {
 }
 
 
-_STATUSES: dict[type[LMCError], tuple[int, str]] = {
-    ArgumentError: (1, "LMC_ERR_ARGUMENT"),
-    ReadError: (5, "LMC_ERR_READ"),
-    NotFoundError: (7, "LMC_ERR_NOT_FOUND"),
-    TruncatedError: (23, "LMC_ERR_TRUNCATED"),
-    MissingBaseError: (30, "LMC_ERR_BASE_MISSING"),
-    WrongBaseError: (31, "LMC_ERR_BASE_WRONG"),
-}
-
-
 def make_error(
     status: int, status_name: str, text: str, where: object, what: object
 ) -> LMCError:
@@ -156,10 +179,3 @@ def make_error(
 
 
 _lmc.set_make_error(make_error)
-
-
-def say(kind: type[LMCError], text: str) -> LMCError:
-    """An error of this package's own, with the status of its kind."""
-    error = kind(text)
-    error.status, error.status_name = _STATUSES[kind]
-    return error

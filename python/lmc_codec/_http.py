@@ -14,7 +14,7 @@ import urllib.request
 from _thread import allocate_lock
 
 from . import _lmc
-from ._errors import LMCError, ReadError, say
+from ._errors import LMCError, ReadError
 from ._sources import TAIL, Ranges
 
 TYPE_CHECKING = False
@@ -97,12 +97,22 @@ class _Tries:
                 return PermissionError(errno.EACCES, text, self.url)
         elif isinstance(_cause(error), TimeoutError):
             text = f"no answer for {self.timeout} s (storage_options={{'timeout': ...}} says how long to wait)"
+        elif isinstance(error, _ShortAnswer):
+            text = f"the server gives only {error.size} bytes at a time; download the file instead"
         elif isinstance(error, http.client.IncompleteRead):
             text = "the connection ended early"
         else:
             text = str(_cause(error)) or type(error).__name__
         tried = f", {self.n_failed} times" if self.n_failed > 1 else ""
-        return say(ReadError, f"{self.url}: {text}{tried}")
+        return ReadError(f"{self.url}: {text}{tried}")
+
+
+class _ShortAnswer(http.client.IncompleteRead):
+    """All of an answer, and so little of what was asked for that to go on so would take a request for every few bytes."""
+
+    def __init__(self, size: int, wanted: int):
+        super().__init__(b"", wanted - size)
+        self.size = size
 
 
 def _cause(error: Exception) -> Any:
@@ -123,8 +133,8 @@ class HTTP(Ranges):
     """Ranges of a URL. The first request brings the file's end and tells its size; what is expected comes by one
     request, as it is needed.
 
-    The next bytes that come are those from `at`, until `until`, where the answer ends; the range that is wanted of the
-    server ends at `end`."""
+    The next bytes that come are those from `at`, until `until`, where the answer ends, which began at `begin`; the range
+    that is wanted of the server ends at `end`."""
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         super().__init__()
@@ -132,7 +142,7 @@ class HTTP(Ranges):
         self.url = self.place = url  # place: where the last answer came from; its signature may expire
         self.opener = urllib.request.build_opener(_Redirects)
         self.response: Any = None
-        self.at = self.end = self.until = 0
+        self.at = self.end = self.begin = self.until = 0
         self.tag: str | None = None
         self.size, self.tail = -1, b""
         self.tail_at = 0
@@ -152,20 +162,31 @@ class HTTP(Ranges):
             try:
                 response = self.opener.open(request, timeout=self.timeout)
             except urllib.error.HTTPError as error:
-                if self.place == self.url or not 400 <= error.code < 500:
-                    raise
+                if self.place == self.url or not 400 <= error.code < 500 or error.code in PASSING:
+                    raise  # PASSING: the wait comes first
                 error.close()
                 self.place = self.url
                 continue
             self.place = response.geturl()
+            self._check_encoding(response)
             return response
+
+    def _check_encoding(self, response: Any) -> None:
+        """Python asks for none. "aws-chunked" is of an upload, and some stores go on saying it."""
+        encoding = response.headers.get("Content-Encoding") or "identity"
+        if encoding.lower() not in ("identity", "aws-chunked"):
+            response.close()
+            raise ReadError(
+                f"{self.url}: the server sends the file compressed (Content-Encoding: {encoding[:40]}), though it was asked"
+                " not to: have it stored and sent as it is, or download the file instead",
+            )
 
     def _take_range(self, response: Any) -> tuple[int, int, int]:
         """First byte, end, size of the file (-1: it is not said), of an answer with a range."""
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if response.status != 206 or found is None or int(found[1]) > int(found[2]):
             response.close()
-            raise say(ReadError, f"{self.url}: the server does not take requests for ranges; download the file instead")
+            raise ReadError(f"{self.url}: the server does not take requests for ranges; download the file instead")
         tag = response.headers.get("ETag")
         if self.tag is not None and tag != self.tag:
             response.close()
@@ -174,12 +195,12 @@ class HTTP(Ranges):
         return int(found[1]), int(found[2]) + 1, -1 if found[3] == "*" else int(found[3])
 
     def _changed(self) -> LMCError:
-        return say(ReadError, f"{self.url}: the file has changed since it was opened")
+        return ReadError(f"{self.url}: the file has changed since it was opened")
 
     def _ask_for_range(self) -> None:
         response = self._ask(f"{self.at}-{self.end - 1}")
-        start, self.until, size = self._take_range(response)
-        if start != self.at or size not in (-1, self.size):
+        self.begin, self.until, size = self._take_range(response)
+        if self.begin != self.at or size not in (-1, self.size):
             response.close()
             raise self._changed()
         self.response = response
@@ -239,15 +260,13 @@ class HTTP(Ranges):
         with self._ask(None, "HEAD") as response:
             length = response.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise say(ReadError, f"{self.url}: the server does not tell the size of the file; download it instead")
+            raise ReadError(f"{self.url}: the server does not tell the size of the file; download it instead")
         return int(length)
 
     # -- reading --
 
     def __call__(self, offset: int, size: int) -> Any:
-        if self.pid != os.getpid():  # after a fork: the connection is the parent's, and so may be the lock
-            self.lock, self.pid = allocate_lock(), os.getpid()
-            self._stop()
+        self._check_pid()
         with self.lock:
             if offset >= self.tail_at:
                 tail: bytes = self.tail
@@ -255,8 +274,12 @@ class HTTP(Ranges):
             if self.response is None or not self.at <= offset <= self.at + SKIP or offset + size > self.end:
                 self._stop()
                 self.at, self.end = offset, min(self.wanted_end(offset, size), self.size)
-            self._read(offset - self.at)
-            data = self._read(size)
+            try:
+                self._read(offset - self.at)
+                data = self._read(size)
+            except BaseException:  # Ctrl-C, too: the answer may be further than `at`
+                self._stop()
+                raise
             if self.at == self.end:
                 self._stop()
             return data
@@ -274,7 +297,6 @@ class HTTP(Ranges):
                 if not got:
                     raise http.client.IncompleteRead(b"", self.until - self.at)
             except LMCError:
-                self._stop()
                 raise
             except (OSError, http.client.HTTPException) as error:
                 self._stop()
@@ -286,14 +308,29 @@ class HTTP(Ranges):
                 tries.n_failed = 0
             if self.at == self.until:  # the server may send less than all of the range
                 self._stop()
+                if n < size and self.until - self.begin < SKIP:
+                    tries.wait_after(_ShortAnswer(self.until - self.begin, self.end - self.begin))
         return data
 
     def _stop(self) -> None:
-        if self.response is not None:
-            self.response.close()
-        self.response = None
+        response, self.response = self.response, None
+        if response is not None:
+            response.close()
+
+    def _check_pid(self) -> None:
+        """After a fork the connection is the parent's, and so may be the lock."""
+        if self.pid != os.getpid():
+            self.lock, self.pid = allocate_lock(), os.getpid()
+            self._stop()
 
     def close(self) -> None:
-        self._stop()
-        self.tail = b""
-        super().close()
+        """Who has it as the base of a delta goes on: by requests, from here on for the end of the file, too."""
+        self._check_pid()
+        if not self.lock.acquire(blocking=False):
+            return  # somebody reads: another thread, or this one before a signal's handler
+        try:
+            self._stop()
+            self.tail, self.tail_at = b"", self.size
+            super().close()
+        finally:
+            self.lock.release()

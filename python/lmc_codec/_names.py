@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._errors import ArgumentError, say
+from ._errors import ArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,9 +14,9 @@ MAX_SIZE = 65535
 def _check_size(text: str, what: str) -> None:
     size = len(text.encode("utf-8", "surrogateescape"))
     if size > MAX_SIZE:
-        raise say(ArgumentError, f"{what} {text[:40]!r}... has {size} bytes: at most {MAX_SIZE} are possible")
+        raise ArgumentError(f"{what} {text[:40]!r}... has {size} bytes: at most {MAX_SIZE} are possible")
     if "\0" in text:
-        raise say(ArgumentError, f"{what} {text!r} has a zero byte")
+        raise ArgumentError(f"{what} {text!r} has a zero byte")
 
 
 def check_path(path: str) -> None:
@@ -24,8 +24,7 @@ def check_path(path: str) -> None:
         raise TypeError(f"a path in the snapshot is a string, not {path!r}")
     _check_size(path, "the path")
     if path and ("\\" in path or any(part in ("", ".", "..") for part in path.split("/"))):
-        raise say(
-            ArgumentError,
+        raise ArgumentError(
             f"{path!r} cannot be a path in the snapshot: it is relative, its parts have / between them, and none of them is"
             " empty, '.' or '..'",
         )
@@ -47,6 +46,6 @@ def check_key(key: str, keys: set[str]) -> None:
         raise TypeError(f"a key of metadata is a string, not {key!r}")
     _check_size(key, "the key")
     if not key or key.startswith("lmc."):
-        raise say(ArgumentError, f"{key!r} cannot be a key of metadata: it is empty, or begins with 'lmc.', which is the format's")
+        raise ArgumentError(f"{key!r} cannot be a key of metadata: it is empty, or begins with 'lmc.', which is the format's")
     if key in keys:
-        raise say(ArgumentError, f"the metadata have {key!r} already")
+        raise ArgumentError(f"the metadata have {key!r} already")

@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError, say
+from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
 from ._sources import open_source
 from ._threads import count_threads
 
@@ -109,6 +109,7 @@ class Reader:
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
         self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
+        self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
         self._has_base = base is not None
         base_object, bases, _ = take_base(base, threads)
@@ -129,7 +130,8 @@ class Reader:
             try:
                 if isinstance(error, WrongBaseError):
                     plain = _open_plain(self._source, max_index_size)
-                    raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
+                    if plain is not None:
+                        raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
                 if isinstance(error, LimitError):
                     raise _name_limit(error, self._source, max_index_size, max_total_size) from None
             finally:
@@ -201,6 +203,7 @@ class Reader:
         file = FileInfo(self._object.file(number), number)
         try:
             views = self._read_views(file)
+            self._count_views(views)
         except ValueError as error:
             if all(x.dtype == "BYTES" for x in file.tensors):
                 return {}  # the command did not understand it either
@@ -219,6 +222,15 @@ class Reader:
             x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
             result[v.name] = None if v.name in result else x
         return result
+
+    def _count_views(self, views: list[View]) -> None:
+        """Those of all files are kept, and each may have names that its file does not have so often."""
+        from ._torch_views import MAX_NAMES
+
+        n_bytes = sum(len(x.name) + 100 for x in views)
+        if self._n_view_bytes + n_bytes > MAX_NAMES:
+            raise ValueError("with those of other files they are too many, or their names too long")
+        self._n_view_bytes += n_bytes
 
     def _read_views(self, file: FileInfo) -> list[View]:
         from ._torch_views import find_views
@@ -400,7 +412,7 @@ class Reader:
         for x in self.files:
             if x.path == path:
                 return x
-        raise say(NotFoundError, f"{self.name or 'the snapshot'}: no file {path!r}")
+        raise NotFoundError(f"{self.name or 'the snapshot'}: no file {path!r}")
 
     def encoded_size(self, name: str, *, file: str | None = None) -> int:
         """Bytes that a tensor takes in the LMC file."""
@@ -412,7 +424,7 @@ class Reader:
         x = self.info(name, file=file)
         names = [t.name for t in self.files[x.file_number].tensors]
         if name not in names:
-            raise say(NotFoundError, f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
+            raise NotFoundError(f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
         number = names.index(name)
         return self._object.content_hash(x.file_number, number)
 
@@ -456,33 +468,39 @@ def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str
     is_file = isinstance(base, _lmc.Reader)
     got = base.info()[1] if is_file else base.identity
     what = name or "the base given"
-    named = WrongBaseError(
+    return WrongBaseError(
         f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
         f"{'; `lmc -l` shows identities' if is_file else ''})"
     )
-    named.status, named.status_name = error.status, error.status_name
-    return named
 
 
 def _open_plain(source: Any, max_index_size: int) -> Any:
-    """Without base and limits, to tell what is wrong."""
+    """Without base and limits, to tell what is wrong. None if that cannot be told."""
     argument = os.dup(source.argument) if isinstance(source.argument, int) else source.argument
     try:
         return _lmc.Reader(argument, source.size, None, 1, source.name, max_index_size)
-    except BaseException:
+    except BaseException as error:
         if isinstance(source.argument, int):
             os.close(argument)
+        if isinstance(error, Exception):
+            return None
         raise
 
 
+_CHEAP_INDEX = 1 << 22  # bytes; read in a few milliseconds
+
+
 def _name_limit(error: LimitError, source: Any, max_index_size: int, max_total_size: int) -> LimitError:
-    try:
-        plain = _open_plain(source, max_index_size)
-    except LimitError:
-        limit = f"max_index_size is {max_index_size or 1 << 30}, and its index needs more"
+    """The error, with the limits, and how much it would have taken if that is cheap to know: who sets limits does not want
+    to pay for what they refuse."""
+    limit = f"max_index_size is {max_index_size or 1 << 30}"
+    if not max_total_size:
+        limit += ", and its index needs more"
     else:
-        size = sum(plain.file(i)[2] for i in range(plain.info()[0]))
-        limit = f"max_total_size is {max_total_size}, and its files have {size} bytes"
+        limit += f", max_total_size {max_total_size}"
+        plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX))
+        if plain is not None and plain.info()[6] > max_total_size:
+            limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[6]} bytes"
     named = LimitError(f"{error}: {limit}")
     named.status, named.status_name = error.status, error.status_name
     return named
@@ -610,7 +628,7 @@ def _reopen(source: Any, base: Any, options: dict[str, Any], identity: bytes) ->
     reader = Reader(source, base=None if base == () else base, **options)
     if reader.identity != identity:
         reader.close()
-        raise say(ReadError, f"{reader.name}: it is another file than the one whose Reader was pickled")
+        raise ReadError(f"{reader.name}: it is another file than the one whose Reader was pickled")
     return reader
 
 

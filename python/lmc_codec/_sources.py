@@ -7,7 +7,7 @@ import io
 import os
 from _thread import allocate_lock
 
-from ._errors import TruncatedError, UnsupportedError, say
+from ._errors import TruncatedError, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -85,7 +85,7 @@ class _File(Ranges):
         while left:
             part = self.file.read(left)
             if not part:
-                raise say(TruncatedError, f"truncated: {size} bytes at {offset} were asked for, and {size - left} came")
+                raise TruncatedError(f"truncated: {size} bytes at {offset} were asked for, and {size - left} came")
             if not isinstance(part, bytes):
                 raise TypeError("the file is not open in binary mode")
             parts.append(part)
@@ -104,8 +104,8 @@ class _Fsspec(Ranges):
         self.n_requests += 1
         data = self.filesystem.cat_file(self.path, start=offset, end=offset + size)
         if len(data) != size:
-            raise say(
-                TruncatedError, f"{self.path}: truncated: {size} bytes at {offset} were asked for, and {len(data)} came"
+            raise TruncatedError(
+                f"{self.path}: truncated: {size} bytes at {offset} were asked for, and {len(data)} came"
             )
         return bytes(data)
 
@@ -133,9 +133,14 @@ def refuse_url(path: Any) -> None:
         raise ValueError(f"{path}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
 
 
-def _of_path(path: Any) -> Source:
+def open_fd(path: Any) -> int:
+    """To read."""
     flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # a pipe that nobody writes to would be waited for
-    fd = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    return os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+
+
+def _of_path(path: Any) -> Source:
+    fd = open_fd(path)
     try:
         if os.path.isdir(path):
             name = os.fsdecode(path)

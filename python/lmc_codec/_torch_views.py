@@ -335,7 +335,7 @@ class _File(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = offset + (0, self._at, self.size)[whence]
         if self._at < 0:
-            raise OSError("before the beginning of the file")
+            raise ValueError("before the beginning of the file")
         return self._at
 
     def tell(self) -> int:
@@ -379,14 +379,15 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
     pickles = [x for x in archive.infolist() if x.filename.rpartition("/")[2] == "data.pkl"]
     if len(pickles) != 1:
         return None
-    start = first + min(x.header_offset for x in members.values())
+    begins = [x.header_offset for x in archive.infolist()]
+    if min(begins) < 0 or max(begins) >= archive.start_dir:  # so directories of archives that follow each other do not overlap
+        raise ValueError("its directory is not behind what it lists")
+    start = first + min(begins)
     prefix = pickles[0].filename[: -len("data.pkl")]
-    if pickles[0].compress_type != zipfile.ZIP_STORED or pickles[0].file_size > MAX_PICKLE:
-        raise ValueError("its data.pkl is compressed or too large")
     order = members.get(f"{prefix}byteorder")
-    if order is not None and archive.read(order) != b"little":
+    if order is not None and _read_member(file, order) != b"little":
         return None  # and all of it is listed as bytes
-    data = archive.read(pickles[0])
+    data = _read_member(file, pickles[0])
     if data not in known:
         known[data] = list(_find_tensors(Machine().run(data)))
     storages: dict[str, tuple[int, int]] = {}
@@ -415,6 +416,16 @@ def _find_tensors(root: Any) -> Iterator[tuple[str, Any]]:
         if n_bytes > MAX_NAMES:
             raise ValueError("it has too many tensors")
         yield name, arguments
+
+
+def _read_member(file: _File, member: zipfile.ZipInfo) -> bytes:
+    """As PyTorch writes it: zipfile would go on to what is compressed or encrypted. The LMC file has checksums; CRC-32 is
+    none in files written after torch.serialization.set_crc32_options(False)."""
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > MAX_PICKLE:
+        raise ValueError(f"its {member.filename.rpartition('/')[2]} is compressed or too large")
+    begin, size = _find_storage(file, member)
+    file.seek(begin)
+    return file.read(size)
 
 
 def _find_storage(file: _File, member: zipfile.ZipInfo) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from . import _arrays, _lmc
 from ._base import safetensors_rows, take_base
 from ._codec import level_number
-from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError, say
+from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
 from ._reader import Reader
@@ -289,11 +289,12 @@ class Writer:
             while True:
                 if hasattr(file, "readinto"):
                     n = file.readinto(piece)
-                    data: Any = memoryview(piece)[:n]
+                    data: Any = None if n is None else memoryview(piece)[:n]
                 else:
                     data = file.read(PIECE)
-                    n = len(data)
-                if not n:
+                if data is None:  # which is not its end
+                    raise BlockingIOError(errno.EAGAIN, f"{path}: the file is non-blocking, and has nothing now: make it blocking")
+                if not len(data):
                     break
                 self._object.write(data)
             self._object.end_file()
@@ -312,7 +313,7 @@ class Writer:
         with self._step:
             files = [file for file in reader.files if path is None or file.path == path]
             if path is not None and not files:
-                raise say(NotFoundError, f"{reader.name or 'the snapshot'}: no file {path!r}")
+                raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
                 self._check_place(file.path, file.is_directory)
                 self._object.copy_file(reader._object, file.number)
@@ -361,7 +362,7 @@ class Writer:
         with self._step:
             try:
                 if self._n_files == 0:
-                    raise say(ArgumentError, f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
+                    raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
                 self._check_base()
                 identity: bytes
                 result, identity = self._object.finish()
@@ -454,7 +455,7 @@ class _Step:
             raise CancelledError(f"{writer._path or 'the target'}: the writer was aborted")
         if writer.identity is not None:
             self.__exit__()
-            raise say(ArgumentError, f"{writer._path or 'the snapshot'} is finished: nothing can be added")
+            raise ArgumentError(f"{writer._path or 'the snapshot'} is finished: nothing can be added")
 
     def __exit__(self, *unused: object) -> None:
         writer = self.writer()

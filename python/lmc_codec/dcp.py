@@ -35,7 +35,7 @@ from torch.futures import Future
 from . import _arrays, _lmc
 from ._base import Base
 from ._codec import level_number
-from ._errors import MissingBaseError, TruncatedError, say
+from ._errors import MissingBaseError, TruncatedError
 from ._reader import Reader as _FileReader
 from ._threads import count_threads
 from ._writer import write_all
@@ -318,7 +318,7 @@ class Extension(StreamTransformExtension):
         try:
             return cast(IO[bytes], _Decoder(where, threads, find_base))
         except TruncatedError as error:  # raised where the file is read, which has no name there
-            raise error if name in str(error) else say(TruncatedError, f"{name}: {error}") from None
+            raise error if name in str(error) else TruncatedError(f"{name}: {error}") from None
 
 
 def make_registry() -> ExtensionRegistry:
@@ -539,8 +539,7 @@ class LoadTransforms(_StorageReaderTransforms):
         if reader is None:
             if _place(path) in chain:
                 names = " -> ".join((*chain[chain.index(_place(path)) :], _place(path)))
-                raise say(
-                    MissingBaseError,
+                raise MissingBaseError(
                     f"{self.path}: its bases go in a circle: {names}. One of them was replaced, or a link leads elsewhere"
                     " now: say where the base of each is, Reader(path, base=Reader(..., base=...))",
                 )
@@ -603,7 +602,7 @@ class Reader(FileSystemReader):
                 self._metadata = self.read_metadata()
             except FileNotFoundError as error:
                 what = f"the base {self.path} is no checkpoint, or is not finished: it has no .metadata"
-                raise say(MissingBaseError, what) from error
+                raise MissingBaseError(what) from error
         return self._metadata
 
     def find_base(self) -> Reader | None:

@@ -80,10 +80,6 @@ from ._threads import count_threads
 __all__ = ["SyncCorrupt", "SyncError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
 
 
-def _count_threads(threads: int | None = None) -> int:
-    return min(16, os.cpu_count() or 1) if threads is None else count_threads(threads)
-
-
 def publish(
     new_dir: str | os.PathLike[str],
     sync_dir: str | os.PathLike[str],
@@ -110,7 +106,7 @@ def publish(
     find_checksum(checksum)
     return _sync_publish.publish(Publication(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
                                        base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
-                                       compression=compression, layout=layout, threads=_count_threads(threads)))
+                                       compression=compression, layout=layout, threads=count_threads(threads)))
 
 
 def receive(
@@ -124,7 +120,7 @@ def receive(
     """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
     is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=_count_threads(threads)))
+                                       base=None if base is None else os.fspath(base), threads=count_threads(threads)))
 
 
 # ---- command ----
@@ -133,12 +129,18 @@ def receive(
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lmc_codec.weight_sync", description="Publish and receive versions of a checkpoint as LMC deltas.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    threads = _count_threads()
+    threads = count_threads(None)
 
     def natural(text: str) -> int:
         if not text.isdigit():
             raise argparse.ArgumentTypeError("%s is no number" % text)
         return int(text)
+
+    def count(text: str) -> int:
+        try:
+            return count_threads(max(1, natural(text)))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error))
 
     p = verbs.add_parser("publish", help="write a version")
     p.add_argument("new_dir", metavar="NEW_DIR", help="the checkpoint to publish")
@@ -155,13 +157,12 @@ def _parse_arguments() -> argparse.Namespace:
     r.add_argument("--version", type=natural, metavar="N", help="default: the newest")
     r.add_argument("--base", metavar="MODEL", help="version 0, where an empty LOCAL_DIR begins unless a full version was published")
     for p_or_r in (p, r):
-        p_or_r.add_argument("--threads", type=natural, default=threads, metavar="N", help="default: %d" % threads)
+        p_or_r.add_argument("--threads", type=count, default=threads, metavar="N", help="default: %d" % threads)
     args = parser.parse_args()
     if args.verb == "publish" and (args.version == 0 or (args.base_version is not None and args.base_version >= args.version)):
         parser.error("versions count from 1, and a base comes before what builds on it")
     if args.verb == "publish" and args.base_version is not None and not args.base:
         parser.error("--base-version without --base")
-    args.threads = max(1, args.threads)
     return args
 
 

@@ -191,9 +191,10 @@ static const lmc_file *get_named_file(void *user, size_t file_number)
 static enum lmc_status read_named(void *user, size_t file_number, uint64_t offset, void *dst,
                                   size_t size)
 {
-    const named_base *const b = (const named_base *)user;
+    named_base *const b = (named_base *)user;
     const enum lmc_status status = b->inner.read(b->inner.user, file_number, offset, dst, size);
     if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
+    SET(&b->has_failed, 1);
 #ifdef __GNUC__ /* several workers may fail at once */
     {
         PyObject *none = NULL;

@@ -8,7 +8,7 @@
 #ifdef _WIN32
 #include <windows.h>
 static double now(void) { return (double)GetTickCount64() * 1e-3; }
-static long process_id(void) { return 1; } /* it does not fork */
+long process_id(void) { return 1; } /* it does not fork */
 #else
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ static double now(void)
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
-static long process_id(void) { return (long)getpid(); }
+long process_id(void) { return (long)getpid(); }
 #endif
 
 /* Often enough that Ctrl-C feels immediate, and so rare that a busy GIL, which is handed over after

@@ -89,6 +89,8 @@ int lock_is_lost(object_lock *l);
 void lock_release(object_lock *l);
 int lock_is_mine(const object_lock *l); /* this thread has it */
 
+long process_id(void); /* changes with a fork */
+
 /* -- threads: started when first needed, and anew after a fork -- */
 typedef struct thread_pool {
     lmc_parallel parallel;
@@ -147,16 +149,19 @@ typedef struct named_base {
     lmc_base inner;
     PyObject *name; /* of a Reader's file, which keeps it; or NULL */
     call **call;    /* the one at hand */
+    volatile int has_failed;
 } named_base;
 
 /* What object, a Reader or a Base, gives; b->base is valid as long as the object and *b. 0 and no
  * base for None. */
 int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base);
-/* Locks the reader and its bases (any other object: does nothing) for the call; -1 and an
- * exception. */
+/* Locks both readers and their bases (NULL, or any other object: none) for the call; -1 and an
+ * exception. Who needs two chains locks them at once. */
+int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c);
+void unlock_chains(module_state *state, PyObject *a, PyObject *b);
 int lock_chain(module_state *state, PyObject *object, call *c);
 void unlock_chain(module_state *state, PyObject *object);
-/* It is a base now: closing it does not free what its users read from. Before lock_chain. */
+/* It is a base now: closing it does not free what its users read from. Before its lock. */
 void mark_base(module_state *state, PyObject *object);
 
 const lmc_base *base_of(PyObject *base);

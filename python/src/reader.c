@@ -12,7 +12,7 @@ struct reader_object {
     PyObject *where;     /* its name in messages */
     thread_pool pool;
     object_lock lock;
-    int depth;            /* how often the call at hand has locked it, less one */
+    uint64_t serial;      /* higher than those of all readers that were made before */
     volatile int is_base; /* of other readers or writers: its memory stays until they are gone */
     int is_closed;
 };
@@ -32,36 +32,57 @@ static int is_reader(module_state *state, PyObject *object)
     return object && PyObject_TypeCheck(object, state->reader_type);
 }
 
-/* From the newest to the oldest: a base is older than what uses it, so no two threads wait for each
- * other. */
-int lock_chain(module_state *state, PyObject *object, call *c)
+static uint64_t next_serial(void)
 {
-    reader_object *r = (reader_object *)object;
-    if (!is_reader(state, object)) return 0;
-    if (lock_is_mine(&r->lock) && r->source.call == c) {
-        r->depth++; /* of two chains that the call uses */
-        return 0;
-    }
+    static uint64_t last;
+#ifdef __GNUC__
+    return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+#else
+    return ++last; /* with the GIL */
+#endif
+}
+
+/* The newest reader of two chains, which leaves what is below it: each chain goes from the newest
+ * to the oldest, for a base is older than what uses it, and from where two meet they are one. */
+static reader_object *take_newest(module_state *state, PyObject **a, PyObject **b)
+{
+    reader_object *const x = is_reader(state, *a) ? (reader_object *)*a : NULL;
+    reader_object *const y = is_reader(state, *b) ? (reader_object *)*b : NULL;
+    reader_object *const r = !y || (x && x->serial >= y->serial) ? x : y;
+    if (!r) return NULL;
+    if (x == r) *a = r->base;
+    if (y == r) *b = r->base;
+    return r;
+}
+
+/* All threads lock in the order of age, so no two wait for each other. */
+int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c)
+{
+    reader_object *const r = take_newest(state, &a, &b);
+    if (!r) return 0;
     if (lock_acquire(&r->lock) < 0) return -1;
     r->source.call = c;
-    if (lock_chain(state, r->base, c) == 0) return 0;
+    if (lock_chains(state, a, b, c) == 0) return 0;
     r->source.call = NULL;
     lock_release(&r->lock);
     return -1;
 }
 
-void unlock_chain(module_state *state, PyObject *object)
+void unlock_chains(module_state *state, PyObject *a, PyObject *b)
 {
-    reader_object *const r = (reader_object *)object;
-    if (!is_reader(state, object)) return;
-    if (r->depth > 0) {
-        r->depth--;
-        return;
-    }
-    unlock_chain(state, r->base);
+    reader_object *const r = take_newest(state, &a, &b);
+    if (!r) return;
+    unlock_chains(state, a, b);
     r->source.call = NULL;
     lock_release(&r->lock);
 }
+
+int lock_chain(module_state *state, PyObject *object, call *c)
+{
+    return lock_chains(state, object, NULL, c);
+}
+
+void unlock_chain(module_state *state, PyObject *object) { unlock_chains(state, object, NULL); }
 
 void mark_base(module_state *state, PyObject *object)
 {
@@ -121,6 +142,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     source_init(&r->source);
     Py_INCREF(where);
     r->where = where;
+    r->serial = next_serial();
     if (lock_init(&r->lock) < 0 || pool_init(&r->pool, n_threads) < 0 ||
         source_open(&r->source, object, size) < 0)
         goto fail;
@@ -216,16 +238,21 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     lmc_reader *const reader = begin_use(r);
     lmc_snapshot_info info;
     enum lmc_status status;
+    const lmc_file *file;
+    uint64_t total = 0; /* opening has seen to it that it fits */
+    size_t i;
     (void)unused;
     if (!reader) return NULL;
+    for (i = 0; (file = lmc_reader_get_file(reader, i)) != NULL; i++) total += file->size;
     status = lmc_reader_get_info(reader, &info);
     if (status != LMC_OK)
         return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
-    return end_use(
-        r, Py_BuildValue(
-               "nNNIii", (Py_ssize_t)info.n_files, make_identity(info.identity),
-               info.has_base ? make_identity(info.base_identity) : PyBytes_FromStringAndSize("", 0),
-               (unsigned)info.chain_depth, (int)info.conformance_level, (int)info.format_minor));
+    return end_use(r,
+                   Py_BuildValue("nNNIiiK", (Py_ssize_t)info.n_files, make_identity(info.identity),
+                                 info.has_base ? make_identity(info.base_identity)
+                                               : PyBytes_FromStringAndSize("", 0),
+                                 (unsigned)info.chain_depth, (int)info.conformance_level,
+                                 (int)info.format_minor, (unsigned long long)total));
 }
 
 static PyObject *make_tensor(const lmc_tensor *t)

@@ -31,6 +31,7 @@ typedef struct writer_object {
     sink sink;
     named_base own_base;
     PyObject *base, *progress, *read_back, *where;
+    PyObject *input;     /* the reader that the call at hand copies from, borrowed; or NULL */
     PyObject *kept;      /* a list: quantizers, which must outlive the writer */
     lmc_tensor *tensors; /* of the file at hand, with what they point to */
     uint64_t *shapes;
@@ -38,8 +39,30 @@ typedef struct writer_object {
     thread_pool pool;
     object_lock lock;
     call *call;
+    long pid;                /* the process that made it */
     volatile int is_aborted; /* set without the lock: nothing reaches the sink from then on */
 } writer_object;
+
+static int raise_forked(const writer_object *w)
+{
+    PyErr_Format(PyExc_RuntimeError,
+                 "the writer belongs to process %ld, which this one was forked from", w->pid);
+    return -1;
+}
+
+/* With or without the GIL, and after each callback: it may have aborted the writer, or have forked
+ * and returned in the child, where the descriptor is the parent's. */
+static enum lmc_status may_go_on(writer_object *w)
+{
+    PyGILState_STATE gil;
+    if (LOOK_AT(&w->is_aborted)) return LMC_ERR_CANCELLED;
+    if (w->pid == process_id()) return LMC_OK;
+    gil = PyGILState_Ensure();
+    (void)raise_forked(w);
+    (void)call_keep_exception(w->call);
+    PyGILState_Release(gil);
+    return LMC_ERR_CANCELLED;
+}
 
 /* -- the sink -- */
 
@@ -47,7 +70,8 @@ static enum lmc_status write_fd(writer_object *w, const uint8_t *p, size_t size)
 {
     while (size != 0) {
         const size_t part = size < ((size_t)1 << 30) ? size : (size_t)1 << 30;
-        if (LOOK_AT(&w->is_aborted)) return LMC_ERR_CANCELLED;
+        const enum lmc_status status = may_go_on(w);
+        if (status != LMC_OK) return status;
 #ifdef _WIN32
         const int n = _write(w->sink.fd, p, (unsigned)part);
 #else
@@ -121,14 +145,14 @@ static enum lmc_status hand_over(writer_object *w)
 static enum lmc_status report(void *user, uint64_t done)
 {
     writer_object *const w = (writer_object *)user;
-    enum lmc_status status = LOOK_AT(&w->is_aborted) ? LMC_ERR_CANCELLED : LMC_OK;
+    enum lmc_status status = may_go_on(w);
     if (status == LMC_OK && w->sink.write) {
         const PyGILState_STATE gil = PyGILState_Ensure();
         status = hand_over(w);
         PyGILState_Release(gil);
     }
     if (status == LMC_OK) status = call_report(w->call, done);
-    return status == LMC_OK && LOOK_AT(&w->is_aborted) ? LMC_ERR_CANCELLED : status;
+    return status == LMC_OK ? may_go_on(w) : status;
 }
 
 static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
@@ -173,7 +197,8 @@ static void sink_free(sink *s, int is_lost)
 
 /* -- steps: each call of the library -- */
 
-static int begin_step(writer_object *w, call *c)
+/* input: a reader to copy from, or NULL. The writer's lock is before those of readers. */
+static int begin_step_of(writer_object *w, PyObject *input, call *c)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     if (lock_acquire(&w->lock) < 0) return -1;
@@ -182,14 +207,18 @@ static int begin_step(writer_object *w, call *c)
         (void)raise_status(state, LMC_ERR_CANCELLED, w->where, NULL);
         return -1;
     }
-    if (lock_chain(state, w->base, c) < 0) {
+    if ((w->pid != process_id() && raise_forked(w) < 0) ||
+        lock_chains(state, input, w->base, c) < 0) {
         lock_release(&w->lock);
         return -1;
     }
+    w->input = input;
     w->call = c;
     call_begin(c, w->progress);
     return 0;
 }
+
+static int begin_step(writer_object *w, call *c) { return begin_step_of(w, NULL, c); }
 
 /* where: what an error happened to */
 static PyObject *end_step_at(writer_object *w, call *c, enum lmc_status status, PyObject *where,
@@ -197,7 +226,7 @@ static PyObject *end_step_at(writer_object *w, call *c, enum lmc_status status, 
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
     PyObject *result;
-    if (LOOK_AT(&w->is_aborted) && status == LMC_OK) status = LMC_ERR_CANCELLED;
+    if (status == LMC_OK) status = may_go_on(w);
     if (status == LMC_OK && w->sink.write) {
         const PyGILState_STATE gil = PyGILState_Ensure();
         status = hand_over(w);
@@ -205,7 +234,8 @@ static PyObject *end_step_at(writer_object *w, call *c, enum lmc_status status, 
     }
     result = call_end(c, state, status, where, what);
     w->call = NULL;
-    unlock_chain(state, w->base);
+    unlock_chains(state, w->input, w->base);
+    w->input = NULL;
     lock_release(&w->lock);
     return result;
 }
@@ -294,6 +324,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     w = (writer_object *)PyType_GenericAlloc(type, 0);
     if (!w) return NULL;
     w->sink.fd = -1;
+    w->pid = process_id();
     w->base = or_null(base);
     w->progress = or_null(progress);
     w->read_back = or_null(back);
@@ -519,10 +550,11 @@ static PyObject *writer_add_metadata(PyObject *self, PyObject *args)
     return result;
 }
 
-/* Whether an error of copying is the reader's, and not the writer's. */
-static int is_of_input(enum lmc_status status)
+/* Whether an error of copying is the reader's, and not the writer's or that of its base. */
+static int is_of_input(const writer_object *w, enum lmc_status status)
 {
-    return status == LMC_ERR_READ || status >= LMC_ERR_NOT_LMC;
+    return (status == LMC_ERR_READ || status >= LMC_ERR_NOT_LMC) &&
+           !LOOK_AT(&w->own_base.has_failed);
 }
 
 /* (Reader, file number) */
@@ -538,16 +570,14 @@ static PyObject *writer_copy_file(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "the base itself cannot be copied from: open it again");
         return NULL;
     }
-    if (lock_chain(state, reader, &c) < 0) return NULL;
-    if (begin_step(w, &c) == 0) {
+    if (begin_step_of(w, reader, &c) == 0) {
         const enum lmc_status status =
             number < 0 || !reader_of(reader)
                 ? LMC_ERR_ARGUMENT
                 : lmc_writer_copy_file(w->writer, reader_of(reader), (size_t)number);
-        result =
-            end_step_at(w, &c, status, is_of_input(status) ? reader_where(reader) : w->where, NULL);
+        result = end_step_at(w, &c, status,
+                             is_of_input(w, status) ? reader_where(reader) : w->where, NULL);
     }
-    unlock_chain(state, reader);
     return result;
 }
 

@@ -3,6 +3,7 @@ directory, kill a writer."""
 
 import io
 import os
+import pickle
 import signal
 import stat
 import subprocess
@@ -13,7 +14,7 @@ import time
 import lmc_codec as lmc
 import numpy as np
 import pytest
-from lmc_codec import _chunks, weight_sync
+from lmc_codec import _chunks, _errors, _reader, weight_sync
 from lmc_codec._checkpoint import run_ahead
 
 X = np.random.default_rng(1).standard_normal(60_000).astype(np.float32)
@@ -58,6 +59,12 @@ def test_a_damaged_base_is_named(place):
         lmc.open("b1.lmc", base=lmc.open((place / "b0.lmc").read_bytes())).get("w")
     with pytest.raises(lmc.ChecksumError, match="^b0.lmc: corrupt"), lmc.Writer("c.lmc") as w:
         w.copy_from(lmc.open("b0.lmc"))
+    write("a.lmc", Y)
+    with pytest.raises(lmc.ChecksumError, match="^b0.lmc: read as the base of c.lmc"), lmc.Writer("c.lmc", base="b0.lmc") as w:
+        w.copy_from(lmc.open("a.lmc"))
+    b1 = lmc.open("b1.lmc", base="b0.lmc")
+    with pytest.raises(lmc.ChecksumError, match="^b0.lmc: read as the base of b1.lmc"), lmc.Writer("c.lmc", base="a.lmc") as w:
+        w.copy_from(b1)
     flip(place / "b0.lmc")
     flip(place / "b1.lmc")
     with pytest.raises(lmc.CorruptError, match="^b1.lmc: tensor 'w'"):
@@ -120,6 +127,8 @@ def test_wrong_bases_and_limits(place):
         lmc.open("a.lmc", max_total_size=100)
     with pytest.raises(lmc.LimitError, match="^a.lmc.*max_index_size is 10,"):
         lmc.open("a.lmc", max_index_size=10)
+    with pytest.raises(lmc.LimitError, match="^a.lmc.*max_index_size is 10, max_total_size 100$"):
+        lmc.open("a.lmc", max_index_size=10, max_total_size=100)
     assert not before or len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(lmc.TruncatedError, match="the chunk is empty"):
         _chunks.decode(b"", max_size=4)
@@ -128,7 +137,70 @@ def test_wrong_bases_and_limits(place):
     assert _chunks.decode(b"", bytearray(0)) == b""
 
 
+@pytest.mark.parametrize("kind", [lmc.LimitError, lmc.WrongBaseError])
+def test_what_is_refused_is_looked_at_once(place, monkeypatch, kind):
+    """To say more of it must neither cost what was refused, nor end in another error."""
+    write("a.lmc")
+    write("b.lmc", Y, base="a.lmc")
+    refuse = (
+        (lambda: lmc.open("b.lmc", base={"w": Z}))
+        if kind is lmc.WrongBaseError
+        else (lambda: lmc.open("a.lmc", max_total_size=100))
+    )
+    opened = []
+    real = lmc._lmc.Reader
+
+    class Second:
+        def __new__(cls, *args):
+            if opened:
+                raise lmc.ReadError("gone")
+            opened.append(args)
+            return real(*args)
+
+    monkeypatch.setattr(_reader._lmc, "Reader", Second)
+    with pytest.raises(kind, match="^[ab].lmc: "):
+        refuse()
+    assert opened
+
+
+def test_a_limit_of_many_tensors(place):
+    """Rows of tensors that were refused are not made."""
+    write("a.lmc")
+    file = lmc._lmc.Reader.file
+    calls = []
+    sys.setprofile(lambda frame, event, what: calls.append(what) if event == "c_call" else None)
+    try:
+        with pytest.raises(lmc.LimitError):
+            lmc.open("a.lmc", max_total_size=100)
+    finally:
+        sys.setprofile(None)
+    assert calls and not any(getattr(what, "__name__", "") == file.__name__ for what in calls)
+
+
+def test_each_kind_has_its_status(place):
+    for status, kind in _errors._KINDS.items():
+        error = _errors.make_error(status, "LMC_ERR_X", "text", None, None)
+        assert type(error) is kind and (error.status, error.status_name) == (status, "LMC_ERR_X")
+        assert kind.status in _errors._KINDS and kind.status_name.startswith("LMC_ERR_")
+        assert _errors._KINDS[kind.status] is kind
+    w = lmc.Writer("c.lmc")
+    w.abort()
+    with pytest.raises(lmc.CancelledError) as error:
+        w.add("w", X)
+    assert (error.value.status, error.value.status_name) == (12, "LMC_ERR_CANCELLED")
+    assert pickle.loads(pickle.dumps(lmc.LimitError("text"))).status == 8
+
+
 # -- which argument --
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="of Linux")
+def test_weight_sync_takes_as_many_threads_as_all_else(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(sys, "argv", ["weight_sync", "receive", "a", "b"])
+    for n, expected in ((64, 8), (3, 3)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=n: set(range(n)))
+        assert weight_sync._parse_arguments().threads == lmc._threads.count_threads(None) == expected
 
 
 @pytest.mark.parametrize("threads", ["2", 1.0, True, 0, -1, 1025, 2**31])

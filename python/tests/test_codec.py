@@ -304,6 +304,7 @@ def test_interrupt(what):
     program = f"""
         import os, time, threading, signal, numpy as np, lmc_codec as lmc
         a = np.random.default_rng(1).standard_normal(60_000_000, np.float32)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs are started without
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         start = time.perf_counter()
         try:

@@ -4,6 +4,7 @@ import functools
 import http.server
 import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -294,3 +295,96 @@ def test_what_is_asked_for(server, array):
     """Nothing twice: of what does not break off, each tensor takes a request."""
     assert same(read(server), array)
     assert len(server.requests) == 2 and re.fullmatch(r"\d+-\d+", server.requests[1][2])
+
+
+def test_busy_where_it_was_sent_to(servers, array, monkeypatch):
+    """The wait that the place asks for comes before anything else is asked of anyone."""
+    one, two = servers
+    one.answer = send_on(two.origin + "/signed/1")
+    with lmc.open(one.url) as r:
+        seen = []
+        monkeypatch.setattr(_http.time, "sleep", lambda wait: seen.append((wait, len(one.requests), len(two.requests))))
+        two.answer = lambda h, i: i == 1 and h.say(429, [("Content-Length", 0), ("Retry-After", "7")])
+        assert same(r["w"], array)
+        assert seen == [(7, 1, 2)]
+        two.answer = lambda h, i: h.say(429, [("Content-Length", 0)])
+        two.requests.clear()
+        with pytest.raises(lmc.ReadError, match="HTTP 429 .*, 4 times"):
+            r["w"]
+        assert len(two.requests) == 4
+
+
+def test_a_few_bytes_at_a_time(server, array):
+    """Some servers give less than was asked for; not so little that it would take thousands of requests."""
+
+    def answer(h, i):
+        first = h.headers["Range"].removeprefix("bytes=").split("-")[0]
+        if first and is_short(i):
+            said = f"bytes {first}-{first}/{len(server.data)}"
+            return h.say(206, [("Content-Length", 1), ("Content-Range", said)], server.data[int(first) : int(first) + 1])
+
+    server.answer, is_short = answer, lambda i: i < 100
+    with pytest.raises(lmc.ReadError, match="a.lmc: the server gives only 1 bytes at a time.*, 4 times"):
+        read(server)
+    assert len(server.requests) == 5
+    server.requests.clear()
+    is_short = lambda i: i < 3  # noqa: E731
+    assert same(read(server), array)
+
+
+def test_compressed_on_the_way(server, array):
+    server.answer = lambda h, i: h.give(more=[("Content-Encoding", "gzip")]) or True
+    with pytest.raises(lmc.ReadError, match=r"a.lmc: .*\(Content-Encoding: gzip\)"):
+        read(server)
+    assert len(server.requests) == 1
+    server.answer = lambda h, i: h.give(more=[("Content-Encoding", "aws-chunked")]) or True  # of the upload
+    assert same(read(server), array)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
+def test_interrupted(server, array):
+    """By Ctrl-C, for example, in the middle of an answer: what comes next is read anew."""
+
+    class Enough(BaseException):
+        pass
+
+    def stop(*unused):
+        raise Enough
+
+    over = threading.Event()
+
+    def answer(h, i):  # a part, and the rest when the reader has been interrupted
+        if i == 1:
+            h.give(cut=500_000)
+            h.wfile.flush()
+            over.wait(5)
+            start = int(h.headers["Range"].removeprefix("bytes=").split("-")[0])
+            h.wfile.write(server.data[start + 500_000 :])
+            return True
+
+    server.answer = answer
+    old = signal.signal(signal.SIGALRM, stop)
+    try:
+        with lmc.open(server.url) as r:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Enough):
+                r["w"]
+            over.set()
+            assert same(r["w"], array)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_close_of_a_base(server, array):
+    """Who has it as the base goes on, with the end of the file, too; and nothing is closed that somebody reads just now."""
+    new = array.copy()
+    new[::1000] ^= 1
+    with lmc.open(server.url) as base, lmc.open(lmc.numpy.save({"w": new}, base=base), base=base) as r:
+        source = base._source.argument
+        source.lock.acquire()
+        base.close()
+        source.lock.release()
+        assert source.tail
+        source.close()
+        assert not source.tail and same(r["w"], new)

@@ -3,10 +3,13 @@
 import io
 import json
 import pickle
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import lmc_codec
 import numpy as np
@@ -244,7 +247,15 @@ def test_distcp_that_is_not_understood(tmp_path, monkeypatch):
         r.get("square")
 
 
-@pytest.mark.parametrize("change", [*HOSTILE.values(), lambda p: p.replace(b"storage_data", b"storage-data"), lambda p: b""])
+HOSTILE_METADATA = {
+    **HOSTILE,
+    "huge": lambda p: p.replace(b"K\x03", b"\x8a\x09" + b"\0" * 8 + b"\1"),
+    "member": lambda p: p.replace(b"storage_data", b"storage-data"),
+    "nothing": lambda p: b"",
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE_METADATA.values(), ids=HOSTILE_METADATA)
 def test_hostile_metadata(change):
     from lmc_codec._dcp_views import parse_metadata
 
@@ -252,9 +263,101 @@ def test_hostile_metadata(change):
     index, place = meta.MetadataIndex("a"), torch.distributed.checkpoint.filesystem._StorageInfo("f", 3, 40)
     data = pickle.dumps(meta.Metadata({}, storage_data={index: place}))
     assert [(x.name, x.offset, x.size) for x in parse_metadata(data)["f"]] == [("a", 3, 40)]
-    if change(data) != data:
+    assert change(data) != data
+    with pytest.raises(ValueError):
+        parse_metadata(change(data))
+
+
+def test_without_crc32(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"t": torch.arange(12.0).view(3, 4).t()}, tmp_path / "v.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    with zipfile.ZipFile(tmp_path / "v.pt") as archive:
+        assert archive.testzip() is not None
+    run_command("v.pt", cwd=tmp_path)
+    check(tmp_path / "v.pt.lmc", {"t": torch.arange(12.0).view(3, 4).t()})
+
+
+def test_broken_archives():
+    """Whatever zipfile would make of them, it is a ValueError. (An error of the LMC file itself goes through.)"""
+    from lmc_codec._torch_views import find_views
+
+    target = io.BytesIO()
+    torch.save({"t": torch.zeros(4, 5).t()}, target)
+    whole = target.getvalue()
+    entry = whole.index(b"PK\1\2")  # of data.pkl, the first
+    end = whole.rindex(b"PK\6\6")
+    rows = {}
+    assert [x.name for x in find_views(lambda at, n: whole[at : at + n], len(whole), rows)] == ["t"]
+    for at, value in (
+        (entry + 10, 8),  # compressed
+        (entry + 10, 99),
+        (entry + 26, 255),  # larger than the file
+        (end + 55, 255),  # places before the beginning
+    ):
+        data = whole[:at] + bytes([value]) + whole[at + 1 :]
         with pytest.raises(ValueError):
-            parse_metadata(change(data))
+            find_views(lambda at, n: data[at : at + n], len(data), rows)
+
+
+def test_directories_that_overlap():
+    """Each covers all that is below it, so that to read them all would take the square of the file's size."""
+    from lmc_codec._dcp_views import _read_from_end
+
+    name, content = b"x/data.pkl", pickle.dumps({}, 2)
+    fields = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0, zlib.crc32(content), len(content), len(content), len(name), 0)
+    member = b"PK\3\4" + fields + name + content
+    n = 500
+    first, step = 46 + len(name), len(member) + 22
+    last = first + (n - 1) * step
+    data = b"PK\1\2\0\0" + fields + struct.pack("<HHHII", 0xFFFF, 0, 0, 0, last) + name
+    for i in range(n):
+        data += member
+        data += b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(data), (n - 1 - i) * step, 0)
+    n_read = []
+
+    def read(offset, size):
+        n_read.append(size)
+        return data[offset : offset + size]
+
+    with pytest.raises(ValueError):
+        list(_read_from_end(read, len(data)))
+    assert sum(n_read) < 3 * len(data) + (1 << 17)
+
+
+def test_names_that_parts_repeat(monkeypatch, tmp_path):
+    """Memory is in proportion to the file, not to its parts times the length of a name."""
+    from lmc_codec._dcp_views import Item, find_item_views, parse_metadata
+
+    meta = torch.distributed.checkpoint.metadata
+    place = torch.distributed.checkpoint.filesystem._StorageInfo("f", 3, 40)
+    with pytest.raises(ValueError, match="name that is too long"):
+        parse_metadata(pickle.dumps(meta.Metadata({}, storage_data={meta.MetadataIndex("a" * 70_000): place})))
+    target = io.BytesIO()
+    torch.save(torch.zeros(2, 3).t(), target)
+    part = target.getvalue()
+    n, size = 1500, len(part)
+    items = [Item("w" * 60_000, i * size, size, (3 * i, 0), (3 * n, 2)) for i in range(n)]
+    tensors = [SimpleNamespace(name=str(i), dtype="F32", shape=(6,), offset=i * size + 64, size=24) for i in range(n)]
+    data = part * n
+    with pytest.raises(ValueError, match="names too long"):
+        find_item_views(lambda at, size: data[at : at + size], len(data), tensors, items)
+    assert len(find_item_views(lambda at, size: data[at : at + size], size * 9, tensors[:9], items[:9])[0]) == 9
+    directory = tmp_path / "ab"  # and of all files of a snapshot
+    directory.mkdir()
+    for name in "ab":
+        torch.save({name: torch.zeros(40, 40).t()}, directory / f"{name}.pt")
+    run_command("ab", cwd=tmp_path)
+    check(tmp_path / "ab.lmc", {"a": torch.zeros(40, 40), "b": torch.zeros(40, 40)})
+    import lmc_codec._torch_views as views
+
+    monkeypatch.setattr(views, "MAX_NAMES", 150)
+    with lmc_codec.open(tmp_path / "ab.lmc") as r:
+        assert r.get("a").shape == (40, 40)
+        with pytest.raises(lmc_codec.UnsupportedError, match="b.pt: .*with those of other files"):
+            r.get("b")
 
 
 def test_parts_of_names():

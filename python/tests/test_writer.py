@@ -4,6 +4,7 @@ import gc
 import io
 import json
 import os
+import signal
 import stat
 import threading
 
@@ -173,6 +174,62 @@ def test_a_fork_leaves_the_file_alone(tmp_path, weights, how):
     assert same(lmc.open(tmp_path / "x.lmc")["w"], weights)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("who", ["progress", "input"])
+def test_a_fork_in_a_callback(tmp_path, who):
+    """The child that returns from it must not write to the file, which is the parent's, too."""
+    data = np.random.default_rng(1).bytes(3 << 20)
+    children = []
+
+    def fork():
+        if not children:
+            children.append(os.fork())
+            if children == [0]:
+                signal.alarm(20)  # rather killed than waiting for ever
+
+    class File(io.BytesIO):
+        def readinto(self, buffer):
+            fork()
+            return super().readinto(buffer)
+
+    try:
+        w = lmc.Writer(tmp_path / "x.lmc", threads=2, progress=(lambda n: fork()) if who == "progress" else None)
+        w.add_file(File(data), "x")
+        w.finish()
+    except RuntimeError as error:
+        if children == [0]:
+            os._exit(7 if "belongs to process" in str(error) else 1)
+        raise
+    finally:
+        if children == [0]:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert lmc.open(tmp_path / "x.lmc").read("x") == data
+
+
+def test_two_copies_between_the_same_readers():
+    """Each reader is the base of one writer and the source of the other."""
+    file = io.BytesIO()
+    with lmc.Writer(file) as w:
+        for i in range(100):
+            w.add_bytes(f"{i}", bytes(10))
+    a, b = lmc.open(file.getvalue()), lmc.open(file.getvalue())
+    done = []
+
+    def copy(base, source):
+        with lmc.Writer(io.BytesIO(), base=base) as w:
+            w.copy_from(source)
+        done.append(w.size > 0)
+
+    threads = [threading.Thread(target=copy, args=pair, daemon=True) for pair in ((a, b), (b, a))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert done == [True, True]
+
+
 @pytest.mark.parametrize("how", ["Base", "mapping"])
 def test_a_base_that_changes(tmp_path, weights, how):
     live = weights.copy()
@@ -252,3 +309,27 @@ def test_a_damaged_safetensors_file(tmp_path, header):
         w.add_file(tmp_path / "x.safetensors")
     with lmc.open(tmp_path / "b.lmc") as r:
         assert r.keys() == [] and r.read() == data
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_pipes_that_have_nothing_now(tmp_path, buffering):
+    """That is not their end."""
+    source, target = os.pipe()
+    os.set_blocking(source, False)
+    os.write(target, b"x" * 1000)
+    with os.fdopen(source, "rb", buffering) as file, lmc.Writer(tmp_path / "a.lmc") as w:
+        with pytest.raises(BlockingIOError, match="x.bin: the file is non-blocking"):
+            w.add_file(file, "x.bin")
+        w.abort()
+    os.close(target)
+    assert not (tmp_path / "a.lmc").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_no_base(tmp_path):
+    """Nobody writes to it, and nobody waits."""
+    os.mkfifo(tmp_path / "pipe")
+    for make in (lambda: lmc.Writer(tmp_path / "b.lmc", base=tmp_path / "pipe"), lambda: lmc.open(lmc.numpy.save({"a": np.ones(3)}), base=tmp_path / "pipe")):
+        with pytest.raises(OSError, match="pipe cannot seek"):
+            make()
