@@ -298,6 +298,10 @@ def work():
         yield hostile.segments_of_one_byte(n, blocks) + bytes(16)
         base, delta_file = hostile.delta_of_one_byte(n, blocks)
         yield base + delta_file + bytes(12) + struct.pack('<I', len(base))
+    yield hostile.files_of_far_bytes(60, 5)[0] + bytes(16)
+    yield hostile.tensors_of_far_bytes(60, 5) + bytes(16)
+    base, delta_file = hostile.files_of_far_bytes(60, 5, has_base=True)
+    yield base + delta_file + bytes(12) + struct.pack('<I', len(base))
     yield hostile.tensors_of_one_byte(100) + bytes(16)
     yield from delta()
 

@@ -172,6 +172,48 @@ def delta_of_one_byte(n, n_blocks):
     return base, d.done()
 
 
+def far_places(size, n_blocks):
+    return [(1, 0, k % n_blocks * LARGEST + 5 + k // n_blocks) for k in range(size)]
+
+
+def put_front(f, n_blocks):
+    """The file "a", of blocks of 8 MiB."""
+    data = bytes(n_blocks * LARGEST)
+    f.file(file_body(len(data), b"a"), crc(data), [(b"a", identity_of_file(data))])
+    f.run(run_body(len(data), 23), [zeros(0, i) for i in range(n_blocks)])
+
+
+def far_block(f, size):
+    data_crc = crc(bytes(size))
+    return block(f.n_runs, 0, bytes([1, 0]), size, 0, 1, data_crc, prediction=1, base_crc=data_crc)
+
+
+def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
+    """A large file, and n small ones with a run each, every byte of which is predicted by another block of the large one than the byte before:
+    of the same snapshot, or of its base. Snapshots, the base first."""
+    lower = File(own=not has_base)
+    put_front(lower, n_blocks)
+    f = File(identity_of_snapshot(lower.items), 1) if has_base else lower
+    one = identity_of_file(bytes(size))
+    for i in range(n):
+        path = b"b%05d" % i
+        f.file(file_body(size, path), crc(bytes(size)), [(path, one)])
+        f.run(run_body(size, 14, 1 if has_base else 2, far_places(size, n_blocks)), [far_block(f, size)])
+    return [lower.done(), f.done()] if has_base else [f.done()]
+
+
+def tensors_of_far_bytes(n, n_blocks, size=60):
+    """The same with tensors of one file in place of the small files."""
+    f = File(own=True)
+    put_front(f, n_blocks)
+    one = identity(0, b"U8", (size,), bytes(size))
+    names = [b"t%05d" % i for i in range(n)]
+    f.file(file_body(n * size, b"b", [(name, 5, (size,), size) for name in names]), crc(bytes(n * size)), [(name, one) for name in names])
+    for i in range(n):
+        f.run(run_body(size, 14, 2, far_places(size, n_blocks)), [far_block(f, size)])
+    return f.done()
+
+
 def tensors_of_one_byte(n, n_blocks=1):
     """Blocks of 8 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes one for each."""
     f = File()

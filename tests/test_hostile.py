@@ -81,6 +81,26 @@ class Time(Hostile):
                 self.call(*args, "--base", "base.lmc", "delta.lmc", code=code if args[0] != "salvage" else None)
                 self.clear("s", "r")
 
+    def refuse(self, *args):
+        said = self.call(*args, code=1)[1]
+        self.assertIn(b"exceeds a limit", said, args)
+        self.clear("o")
+
+    def test_members_share_one_account(self):
+        """A verb that goes through the files or tensors asks for each; what is forgiven once must not be forgiven for each."""
+        self.write("own.lmc", hostile.files_of_far_bytes(60, 5)[0])
+        self.write("tensors.lmc", hostile.tensors_of_far_bytes(60, 5))
+        for name, data in zip(("base.lmc", "delta.lmc"), hostile.files_of_far_bytes(60, 5, has_base=True)):
+            self.write(name, data)
+        self.refuse("rebase", "--onto", "none", "-o", "o", "own.lmc")
+        self.refuse("rebase", "--onto", "none", "--base", "base.lmc", "-o", "o", "delta.lmc")
+        self.refuse("fold", "--base", "base.lmc", "-o", "o", "delta.lmc")
+        self.refuse("cat", "--safetensors", "-o", "o", "tensors.lmc", "t*")
+        self.write("few.lmc", hostile.tensors_of_far_bytes(60, 4))  # as many as are kept: each is decoded once
+        self.call("cat", "--safetensors", "-o", "o", "few.lmc", "t*")
+        self.clear("o")
+        self.call("rebase", "--onto", "none", "-o", "o", "few.lmc")
+
     def test_tensors_of_a_byte_in_any_order(self):
         self.write("a.lmc", hostile.tensors_of_one_byte(1 << 14, 8))
         self.write("b.lmc", hostile.segments_of_one_byte(100, 1))

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -196,6 +197,81 @@ int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
+}
+
+struct bytes {
+    const unsigned char *next;
+    size_t left;
+};
+
+static enum lmc_status take_bytes(void *user, void *dst, size_t size, size_t *got)
+{
+    struct bytes *b = (struct bytes *)user;
+    *got = size < b->left ? size : b->left;
+    memcpy(dst, b->next, *got);
+    b->next += *got;
+    b->left -= *got;
+    return LMC_OK;
+}
+
+/* The bytes of all of f: whether they are what the index says. tensors: room for those of f;
+ * *crc: theirs. */
+static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, const void *data,
+                                        uint32_t *crc)
+{
+    struct bytes bytes = {(const unsigned char *)data, (size_t)f->size};
+    const lmc_stream stream = {take_bytes, &bytes};
+    lmc_file found = *f;
+    enum lmc_status status;
+    found.tensors = tensors;
+    if (f->n_tensors) memcpy(tensors, f->tensors, f->n_tensors * sizeof *tensors);
+    status = lmc_file_identify(&found, tensors, &stream, NULL, NULL);
+    if (status != LMC_OK) return status;
+    *crc = found.crc;
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (memcmp(tensors[i].identity, f->tensors[i].identity, LMC_IDENTITY_SIZE) != 0)
+            return LMC_ERR_CORRUPT;
+    return f->n_tensors || memcmp(found.identity, f->identity, LMC_IDENTITY_SIZE) == 0
+               ? LMC_OK
+               : LMC_ERR_CORRUPT;
+}
+
+enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
+                             void *dst, size_t size)
+{
+    const lmc_base by_reader = lmc_reader_base(a->reader);
+    const lmc_file *f = lmc_reader_get_file(a->reader, file_number);
+    enum lmc_status status = by_reader.read(by_reader.user, file_number, offset, dst, size);
+    if (status == LMC_OK && size && size == f->size) {
+        lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
+        uint32_t crc = 0;
+        status = check_identities(f, tensors, dst, &crc);
+        if (status == LMC_OK && crc != f->crc) status = LMC_ERR_CORRUPT;
+        free(tensors);
+    }
+    return status;
+}
+
+enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
+                                    const lmc_tensor *tensor, uint64_t offset, void *dst,
+                                    size_t size)
+{
+    const lmc_base by_reader = lmc_reader_base(a->reader);
+    enum lmc_status status =
+        by_reader.read(by_reader.user, file_number, tensor->offset + offset, dst, size);
+    if (status == LMC_OK && size && size == tensor->size) {
+        lmc_tensor listed = *tensor, found;
+        lmc_file alone;
+        uint32_t crc; /* nobody knows what it must be */
+        memset(&alone, 0, sizeof alone);
+        alone.path = "";
+        alone.size = size;
+        alone.n_tensors = 1;
+        alone.tensors = &listed;
+        listed.offset = 0;
+        status = check_identities(&alone, &found, dst, &crc);
+    }
+    return status;
 }
 
 lmc_snapshot_info snapshot_info(const lmc_reader *reader)

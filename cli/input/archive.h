@@ -82,6 +82,17 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct com
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);
 int read_archive_index(struct archive *a, const lmc_base *base);
 
+/* Bytes of a file or a tensor, for who goes through the snapshot by what it lists. The library lets
+ * each request of a caller cost 512 MiB for nothing, for it cannot know who chose what to ask for.
+ * Where the snapshot did, thousands of files of a few bytes would each get that: so these share one
+ * account (spec R12-6), and what was decoded is kept for the next request. What is asked for whole
+ * is compared with the identities of the index. LMC_ERR_LIMIT: the account is spent. */
+enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
+                             void *dst, size_t size);
+enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
+                                    const lmc_tensor *tensor, uint64_t offset, void *dst,
+                                    size_t size);
+
 /* Bytes of all files of the snapshot. */
 uint64_t total_of_files(const lmc_reader *reader);
 

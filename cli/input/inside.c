@@ -44,7 +44,7 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path)
     void *data;
     if (!f || f->size > PICKLE_MAX_SIZE) return 0;
     data = resize(NULL, (size_t)f->size, 1);
-    if (lmc_reader_read_file(a->reader, i, 0, data, (size_t)f->size) == LMC_OK)
+    if (read_counted(a, i, 0, data, (size_t)f->size) == LMC_OK)
         result = dcp_read(d, data, (size_t)f->size);
     free(data);
     if (result == CONTAINER_MEMORY) check_memory(NULL);

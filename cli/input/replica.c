@@ -28,7 +28,7 @@ static int copy_file(const struct archive *a, size_t number, unsigned char *wind
     uint32_t crc = 0;
     for (uint64_t at = 0; at < f->size;) {
         const size_t size = (size_t)(f->size - at < REPLICA_WINDOW ? f->size - at : REPLICA_WINDOW);
-        const enum lmc_status status = lmc_reader_read_file(a->reader, number, at, window, size);
+        const enum lmc_status status = read_counted(a, number, at, window, size);
         int error;
         if (status != LMC_OK) return fail_archive(a, status);
         crc = lmc_crc32c(crc, window, size);

@@ -239,9 +239,10 @@ static int find_damage(struct damage *d, const struct archive *a, size_t number)
     while (d->at < d->file->size && d->searched < MAX_SEARCH && !is_found) {
         const uint64_t left = find_part(d, &next) - d->at;
         const size_t part = left < SEARCH_STEP ? (size_t)left : SEARCH_STEP;
-        is_found = lmc_reader_read_file(a->reader, number, d->at, buffer, part) != LMC_OK;
+        const enum lmc_status status = read_counted(a, number, d->at, buffer, part);
+        is_found = status != LMC_OK && status != LMC_ERR_LIMIT;
         if (!is_found) d->at += part;
-        d->searched += part;
+        d->searched += status == LMC_ERR_LIMIT ? MAX_SEARCH : part; /* no more of that */
     }
     free(buffer);
     return is_found;

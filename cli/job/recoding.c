@@ -53,7 +53,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);
-        status = lmc_reader_read_file(a->reader, member->number, at, window, size);
+        status = read_counted(a, member->number, at, window, size);
         if (status != LMC_OK) return fail_archive(a, status);
         crc = lmc_crc32c(crc, window, size);
         status = lmc_writer_write(writer, window, size);

@@ -134,8 +134,8 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     if (p->at == p->size && left) {
         enum lmc_status status;
         p->size = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
-        status = lmc_reader_read_tensor(p->e->archive->reader, p->e->file, p->e->tensor, p->done,
-                                        p->window, p->size);
+        status = read_counted_tensor(p->e->archive, p->e->file, p->e->tensor, p->done, p->window,
+                                     p->size);
         p->code = status == LMC_OK ? write_elements(p->e, p->out, p->window, p->size)
                                    : fail_tensor(p->e, status);
         if (p->code != CODE_OK) return LMC_ERR_READ;
@@ -176,8 +176,8 @@ static int copy_large_piece(struct extract *e, unsigned char *window, struct out
     uint64_t place = place_of_piece(e);
     for (uint64_t done = 0; done < e->piece;) {
         size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
-        enum lmc_status status = lmc_reader_read_tensor(e->archive->reader, e->file, e->tensor,
-                                                        place + done, window, part);
+        enum lmc_status status =
+            read_counted_tensor(e->archive, e->file, e->tensor, place + done, window, part);
         int code = status == LMC_OK ? write_elements(e, out, window, part) : fail_tensor(e, status);
         if (code != CODE_OK) return code;
         done += part;
@@ -199,8 +199,8 @@ static int copy_window(struct extract *e, unsigned char *window, struct output *
         end = next + e->piece;
         next_piece(&ahead);
     }
-    status = lmc_reader_read_tensor(e->archive->reader, e->file, e->tensor, place, window,
-                                    (size_t)(end - place));
+    status =
+        read_counted_tensor(e->archive, e->file, e->tensor, place, window, (size_t)(end - place));
     if (status != LMC_OK) return fail_tensor(e, status);
     while (e->left > ahead.left) {
         int code = write_elements(e, out, window + (place_of_piece(e) - place), (size_t)e->piece);
@@ -428,8 +428,7 @@ static int copy_whole_file(struct extract *e, struct output *out)
     for (uint64_t at = 0; at < e->tensor->size && code == CODE_OK;) {
         const uint64_t left = e->tensor->size - at;
         const size_t part = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
-        const enum lmc_status status =
-            lmc_reader_read_file(e->archive->reader, e->file, at, window, part);
+        const enum lmc_status status = read_counted(e->archive, e->file, at, window, part);
         code = status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
         at += part;
     }

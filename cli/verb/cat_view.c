@@ -101,8 +101,7 @@ int copy_view(struct archive *a, size_t file, const struct container_view *view,
     g.width = width;
     g.write = write;
     g.user = user;
-    status = lmc_reader_read_file(a->reader, file, view->offset + start * width, span,
-                                  (size_t)extent * width);
+    status = read_counted(a, file, view->offset + start * width, span, (size_t)extent * width);
     code = status == LMC_OK ? gather(&g, view, slice) : fail_archive(a, status);
     free(g.chunk);
     free(span);
