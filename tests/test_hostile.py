@@ -120,6 +120,89 @@ class Time(Hostile):
         self.assertEqual(int(n), 38021)
         self.clear("out")
 
+    def test_directories_of_parts(self):
+        """As many and as deep by a pattern, with and without entries of their own; nothing is looked up from the root."""
+        self.write("deep.lmc", hostile.deep(20, 1900))
+        said = self.call("-d", "-o", "out", "deep.lmc", "*", code=1)[1]
+        self.assertIn(b"--max-depth", said)
+        said = self.call("-d", "--max-depth", "3000", "--max-files", "1000", "-o", "out", "deep.lmc", "*", code=1)[1]
+        self.assertIn(b"--max-files", said)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["deep.lmc"])
+        f = hostile.File()
+        for i in range(2):
+            for depth in range(600):
+                path = b"%d" % i + b"/a" * depth
+                f.file(b"\1\1\0" + hostile.varint(len(path)) + path, 0, [(path, hostile.identity(2, b"U8", (0,), b""))])
+        self.write("entries.lmc", f.done())
+        self.call("-d", "--max-depth", "4", "-o", "out", "entries.lmc", "*", code=1)
+        self.assertNotIn("out", os.listdir(self.dir))
+        self.call("-d", "--max-depth", "2000", "-o", "out", "entries.lmc", "*", seconds=2)
+        n = subprocess.run("find out | wc -l", shell=True, cwd=self.dir, capture_output=True, text=True).stdout
+        self.assertEqual(int(n), 1201)
+        self.clear("out")
+
+    def test_account_of_parts(self):
+        """Files of 60 bytes, each byte predicted by another block of 8 MiB than the one before: one account for all of them."""
+        for n, code in (1, 0), (100, 1):
+            f = hostile.File(own=True)
+            f.file(hostile.file_body(5 * hostile.LARGEST, b"a"), hostile.crc(bytes(5 * hostile.LARGEST)), [(b"a", hostile.identity_of_file(bytes(5 * hostile.LARGEST)))])
+            f.run(hostile.run_body(5 * hostile.LARGEST, 23), [hostile.zeros(0, i) for i in range(5)])
+            zero = hostile.crc(bytes(60))
+            for i in range(n):
+                path = b"b%05d" % i
+                f.file(hostile.file_body(60, path), zero, [(path, hostile.identity_of_file(bytes(60)))])
+                f.run(hostile.run_body(60, 14, 2, [(1, 0, k % 5 * hostile.LARGEST + 5 + k // 5) for k in range(60)]),
+                      [hostile.block(i + 1, 0, bytes([1, 0]), 60, 0, 1, zero, prediction=1, base_crc=zero)])
+            self.write("far.lmc", f.done())
+            said = self.call("-d", "-o", "out", "far.lmc", "b*", code=code)[1]
+            if code: self.assertIn(b"exceeds a limit", said)
+            else: self.assertEqual(self.read("out/b00000"), bytes(60))
+            self.clear("out")
+
+    def test_links_to_links(self):
+        """n links to a directory of n links are n * n files, in their place."""
+        self.write("t/f", b"x")
+        for directory, target in ("t/q", "../d"), ("t/d", "../f"):
+            os.mkdir(self.path(directory))
+            for i in range(260): os.symlink(target, self.path("%s/%d" % (directory, i)))
+        self.call("-o", "t.lmc", "t")
+        for where in ("-o", "out"), ("-c",):
+            said = self.call("-d", "--dereference", "--max-files", "60", *where, "t.lmc", "q", code=1)[1]
+            self.assertIn(b"--max-files", said)
+            self.assertNotIn("out", os.listdir(self.dir))
+        self.call("-d", "--dereference", "-o", "out", "t.lmc", "./q/7/../7")
+        self.assertEqual(sum(len(files) for _, _, files in os.walk(self.path("out"))), 260)
+        self.assertEqual(self.read("out/q/7/259"), b"x")
+        said = self.call("-d", "--max-files", "519", "-o", "links", "t.lmc", "*", code=1)[1]
+        self.assertIn(b"--max-files", said)
+        self.call("-d", "--max-files", "520", "-o", "links", "t.lmc", "*")
+
+    def test_parts_in_what_is_there(self):
+        """Directories that are there keep their mode, and go nowhere; a link is not followed; an error takes back what was made, no more."""
+        self.write("t/a/b/c/f", b"f")
+        self.write("t/a/z", b"z")
+        os.chmod(self.path("t/a"), 0o711)
+        self.call("-o", "t.lmc", "t")
+        self.write("out/a/mine", b"mine")
+        os.chmod(self.path("out/a"), 0o750)
+        self.write("out/a/z", b"old")
+        said = self.call("-d", "-o", "out", "t.lmc", "*", code=1)[1]
+        self.assertIn(b"a/z: exists already", said)
+        self.assertEqual(sorted(os.listdir(self.path("out/a"))), ["mine", "z"])
+        self.call("-d", "-f", "-o", "out", "t.lmc", "*")
+        self.assertEqual((self.read("out/a/z"), self.read("out/a/b/c/f"), self.read("out/a/mine")), (b"z", b"f", b"mine"))
+        self.assertEqual(os.stat(self.path("out/a")).st_mode & 0o777, 0o750)
+        self.assertEqual(os.stat(self.path("out/a/b")).st_mtime_ns, os.stat(self.path("t/a/b")).st_mtime_ns)
+        self.clear("out/a/b")
+        os.mkdir(self.path("elsewhere"))
+        os.symlink("../../elsewhere", self.path("out/a/b"))
+        said = self.call("-d", "-f", "-o", "out", "t.lmc", "a/b/c/f", code=1)[1]
+        self.assertIn(b"out/a/b: is no directory", said)
+        self.assertEqual(os.listdir(self.path("elsewhere")), [])
+        os.symlink("elsewhere", self.path("root"))  # the target itself may be one
+        self.call("-d", "-o", "root", "t.lmc", "a/b")
+        self.assertEqual(self.read("elsewhere/a/b/c/f"), b"f")
+
     def test_modes_of_what_is_made(self):
         """Directories that nobody tells of have the umask's mode, others theirs, however many they are."""
         for i in range(300):

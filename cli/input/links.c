@@ -209,8 +209,7 @@ const struct link *find_link_record(const struct links *l, const char *path)
 
 /* -- where links lead -- */
 
-/* "a/../b" and "./b" are b; in place. 0: it leads out of the snapshot. */
-static int make_plain(char *path)
+int make_plain(char *path)
 {
     char *to = path;
     for (const char *part = path; part;) {

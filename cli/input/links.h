@@ -66,6 +66,9 @@ int fail_bad_links(const char *name);
 /* The link of that path; NULL: there is none. */
 const struct link *find_link_record(const struct links *l, const char *path);
 
+/* "a/../b" and "./b" are b; in place. 0: it leads out of the snapshot. */
+int make_plain(char *path);
+
 /* Where the path leads by links on it, and by those that they lead to; NULL: out of the snapshot.
  * *first: the first link; NULL: there is none, and the path is made plain. is_taken: of each link,
  * set for those on the way; or NULL. To be freed. */

@@ -30,6 +30,7 @@ static const struct base *find_touched(const char *path, int is_whole, int may_r
                                        size_t first, int only_used, const struct common *o)
 {
     struct stat st;
+    if (first >= o->bases->n && !o->bases->found) return NULL; /* of a million files each asks */
     if (stat(path, &st) != 0) return NULL;
     for (size_t i = first; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];

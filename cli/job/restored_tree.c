@@ -75,18 +75,22 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
     return fail_errno(t->target, error, "cannot create a directory beside it");
 }
 
-int fail_made(const struct restored_tree *t, const char *path, int error)
+int fail_made(const struct made *m, const char *target, const char *path, int error)
 {
     if (error == MADE_TOO_MANY)
-        return fail(CODE_ERROR, t->target,
+        return fail(CODE_ERROR, target,
                     "would hold more than %llu files and directories, which a small hostile "
                     "snapshot can ask for; if you trust it, allow more with --max-files",
-                    (unsigned long long)t->made.max_entries);
+                    (unsigned long long)m->max_entries);
     if (error == MADE_TOO_DEEP)
-        return fail(CODE_ERROR, t->target,
+        return fail(CODE_ERROR, target,
                     "would hold directories more than %llu levels deep, which a small hostile "
                     "snapshot can ask for; if you trust it, allow more with --max-depth",
-                    (unsigned long long)t->made.max_depth);
+                    (unsigned long long)m->max_depth);
+    if (error == MADE_MOVED)
+        return fail(CODE_ERROR, target,
+                    "is not restored: somebody has moved a directory of it meanwhile; do it "
+                    "again");
     return fail_errno(path, error, "cannot create it");
 }
 
@@ -122,7 +126,7 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
         t->outlet.size = 0;
         t->outlet.sparse = 1;
     }
-    return error ? fail_made(t, file->path, error) : CODE_OK;
+    return error ? fail_made(&t->made, t->target, file->path, error) : CODE_OK;
 }
 
 static void keep_attributes(struct restored_tree *t, const lmc_file *file)
@@ -132,16 +136,10 @@ static void keep_attributes(struct restored_tree *t, const lmc_file *file)
     d->has_attributes = 1;
 }
 
-/* Files and directories that are brought to the disk one by one: an fsync takes a millisecond, and
- * more if thousands of directories wait with it. What is behind them and small goes with all of the
- * file system at the end, where the system can do that. */
-#define SYNCED_FILES ((uint64_t)256)
-#define SMALL_FILE ((uint64_t)1 << 20)
-
 /* 0 or errno. */
 static int sync_file(struct restored_tree *t)
 {
-    if (can_sync_all() && t->made.n_entries > SYNCED_FILES && t->outlet.size < SMALL_FILE) return 0;
+    if (is_synced_at_end(&t->made, t->outlet.size)) return 0;
     return fsync(t->outlet.fd) == 0 || errno == EINVAL ? 0 : errno;
 }
 
@@ -166,7 +164,7 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file)
 /* Modes and times of directories, and all that was made to the disk. 0 or errno. */
 static int finish_directories(struct restored_tree *t)
 {
-    const int is_single = !can_sync_all() || t->made.n_entries <= SYNCED_FILES;
+    const int is_single = !is_synced_as_whole(&t->made);
     int error = finish_made(&t->made, is_single);
     if (!error && !is_single) error = sync_all(t->made.fd);
     return error;

@@ -57,8 +57,8 @@ int begin_tree(struct restored_tree *t, const char *input, int force);
  * refused. */
 int begin_tree_file(struct restored_tree *t, const lmc_file *file);
 
-/* Reports what made.h has returned. */
-int fail_made(const struct restored_tree *t, const char *path, int error);
+/* Reports what made.h has returned. path: of what could not be made below the target. */
+int fail_made(const struct made *m, const char *target, const char *path, int error);
 
 /* Ends the file; its bytes have been written to t->outlet. */
 int end_tree_file(struct restored_tree *t, const lmc_file *file);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "attributes.h"
+#include "io.h"
 #include "memory.h"
 #include "temporary.h"
 
@@ -70,17 +71,38 @@ static size_t add_node(struct made *m, size_t parent, const char *name, size_t s
 
 /* -- going -- */
 
-static int go_to(struct made *m, const char *name, size_t number)
+/* Opens a directory from where we are. One where we have been must be the same still. */
+static int open_directory(struct made *m, const char *name, size_t number, int is_known, int *fd)
 {
-    const int fd = openat(m->fd, name, DIRECTORY_FLAGS);
-    if (fd < 0) return errno;
+    struct made_directory *d = &m->list[number];
+    struct stat st;
+    int error = 0;
+    *fd = openat(m->fd, name, DIRECTORY_FLAGS);
+    if (*fd < 0) return errno;
+    if (fstat(*fd, &st) != 0) error = errno;
+    else if (is_known && (st.st_dev != d->device || st.st_ino != d->inode)) error = MADE_MOVED;
+    if (error) {
+        close(*fd);
+        *fd = -1;
+        return error;
+    }
+    d->device = st.st_dev;
+    d->inode = st.st_ino;
+    return 0;
+}
+
+static int go_to(struct made *m, const char *name, size_t number, int is_known)
+{
+    int fd;
+    const int error = open_directory(m, name, number, is_known, &fd);
+    if (error) return error;
     close(m->fd);
     m->fd = fd;
     m->at = number;
     return 0;
 }
 
-static int go_up(struct made *m) { return go_to(m, "..", m->list[m->at].parent); }
+static int go_up(struct made *m) { return go_to(m, "..", m->list[m->at].parent, 1); }
 
 /* The umask would keep us out of what we make: then it gets its mode at the end. */
 static int needs_mode(void) { return mask_mode(0700) != 0700; }
@@ -91,11 +113,15 @@ static int go_down(struct made *m, size_t number)
     struct made_directory *d = &m->list[number];
     if (!d->is_there) {
         if (m->n_entries >= m->max_entries) return MADE_TOO_MANY;
-        if (mkdirat(m->fd, d->name, needs_mode() ? 0700 : 0777) == 0) m->n_entries++;
-        else if (errno != EEXIST) /* names that this file system takes for the same */ return errno;
+        if (mkdirat(m->fd, d->name, needs_mode() || d->has_attributes ? 0700 : 0777) == 0) {
+            m->n_entries++;
+            d->is_made = 1;
+        } else if (errno != EEXIST) {
+            return errno; /* else it was there, or this file system takes two names for one */
+        }
         d->is_there = 1;
     }
-    return go_to(m, d->name, number);
+    return go_to(m, d->name, number, 0);
 }
 
 /* There is room in m->way. Allocates nothing: see lock_temporary(). */
@@ -122,14 +148,13 @@ int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max
     memset(m, 0, sizeof *m);
     m->max_entries = max_entries;
     m->max_depth = max_depth;
-    m->fd = open(root, DIRECTORY_FLAGS);
+    m->fd = AT_FDCWD;
     add_node(m, 0, NULL, 0);
     m->list[0].is_there = 1;
-    return m->fd < 0 ? errno : 0;
+    return open_directory(m, root, 0, 0, &m->fd);
 }
 
-/* The node of the first `size` bytes of a path. */
-static int find_directory(struct made *m, const char *path, size_t size, size_t *number)
+int find_made(struct made *m, const char *path, size_t size, size_t *number)
 {
     size_t at = 0, depth = 0;
     for (size_t i = 0; i < size; i++) depth += path[i] == '/' ? 1 : 0;
@@ -155,13 +180,13 @@ int enter_made(struct made *m, const char *path)
 {
     const char *slash = strrchr(path, '/');
     size_t number;
-    int error = find_directory(m, path, slash ? (size_t)(slash - path) : 0, &number);
+    int error = find_made(m, path, slash ? (size_t)(slash - path) : 0, &number);
     return error ? error : go_to_made(m, number);
 }
 
 int make_directory(struct made *m, const char *path, size_t *number)
 {
-    int error = find_directory(m, path, strlen(path), number);
+    int error = find_made(m, path, strlen(path), number);
     return error ? error : go_to_made(m, *number);
 }
 
@@ -193,7 +218,7 @@ static int finish_directory(const struct made *m, const struct made_directory *d
 {
     int error = 0;
     if (d->has_attributes) error = set_attributes(m->fd, &d->attributes);
-    else if (d->name && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
+    else if (d->is_made && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
              errno != ENOTSUP)
         error = errno; /* one that the snapshot does not tell of; the root is the caller's */
     if (!error && is_synced && fsync(m->fd) != 0 && errno != EINVAL) error = errno;
@@ -208,10 +233,7 @@ int finish_made(struct made *m, int is_synced)
         const struct made_directory *d = &m->list[i];
         if (!d->is_there || !(d->has_attributes || is_synced || needs_mode())) continue;
         error = go_to_made(m, i);
-        if (!error && i) {
-            up = openat(m->fd, "..", DIRECTORY_FLAGS);
-            error = up < 0 ? errno : 0;
-        }
+        if (!error && i) { error = open_directory(m, "..", d->parent, 1, &up); }
         if (!error) error = finish_directory(m, d, is_synced);
         if (up >= 0) {
             close(m->fd);
@@ -220,6 +242,38 @@ int finish_made(struct made *m, int is_synced)
         }
     }
     return error;
+}
+
+int remove_made(struct made *m)
+{
+    int error = 0;
+    for (size_t i = m->n; i-- > 1;) {
+        struct made_directory *d = &m->list[i];
+        int failed;
+        if (!d->is_made || !d->is_there) continue;
+        failed = go_to_made(m, d->parent);
+        lock_temporary();
+        if (!failed && unlinkat(m->fd, d->name, AT_REMOVEDIR) != 0) failed = errno;
+        unlock_temporary();
+        if (!failed || failed == ENOENT) d->is_there = 0;
+        else if (failed != ENOTEMPTY && failed != EEXIST) error = failed;
+    }
+    return error;
+}
+
+/* An fsync takes a millisecond, and more if thousands of directories wait with it. */
+#define SYNCED_FILES ((uint64_t)256)
+#define SMALL_FILE ((uint64_t)1 << 20)
+
+int is_synced_as_whole(const struct made *m)
+{
+    return can_sync_all() && m->n_entries > SYNCED_FILES;
+}
+
+int is_synced_at_end(const struct made *m, uint64_t size)
+{
+    return is_synced_as_whole(m) && size < SMALL_FILE &&
+           m->list[m->at].device == m->list[0].device; /* below the root others may be mounted */
 }
 
 void close_made(struct made *m)

@@ -16,7 +16,8 @@
  *
  * What makes or removes takes the lock of the temporary name (temporary.h).
  *
- * The root must be private: ".." leads to where we came from, as nobody else can move anything.
+ * Nor is a link followed below the root, whatever lies there already. ".." must be the directory
+ * that we came from: who moves one meanwhile is found out.
  */
 #ifndef LMC_CLI_MADE_H
 #define LMC_CLI_MADE_H
@@ -25,6 +26,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "attributes.h"
 
@@ -34,7 +36,10 @@ struct made_directory {
     size_t next;   /* with the same hash; 0: none */
     size_t depth;
     int is_there;
-    int has_attributes;
+    int is_made;  /* here: it was not there before */
+    dev_t device; /* once it was entered */
+    ino_t inode;
+    int has_attributes;           /* then it is closed to others until it gets them */
     struct attributes attributes; /* which it gets at the end */
 };
 
@@ -50,10 +55,11 @@ struct made {
     size_t max_depth;
 };
 
-/* Errors are 0, errno, or one of these: the tree would be larger than it may be. */
-enum { MADE_TOO_MANY = -1, MADE_TOO_DEEP = -2 };
+/* Errors are 0, errno, or one of these: the tree would be larger than it may be, or somebody has
+ * moved a directory of it. */
+enum { MADE_TOO_MANY = -1, MADE_TOO_DEEP = -2, MADE_MOVED = -3 };
 
-/* Opens the root, which is there. */
+/* Opens the root, which is there, and no link. */
 int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth);
 
 /* Goes to the directory that path is in, below the root, and makes what is not there of it. Then
@@ -62,6 +68,9 @@ int enter_made(struct made *m, const char *path);
 
 /* Makes a directory, or finds it; *number: its own. */
 int make_directory(struct made *m, const char *path, size_t *number);
+
+/* The number of the directory of which the path is the first `size` bytes; it need not be there. */
+int find_made(struct made *m, const char *path, size_t size, size_t *number);
 
 /* Goes to a directory by its number, and makes what is not there of it. */
 int go_to_made(struct made *m, size_t number);
@@ -76,6 +85,16 @@ int leave_empty(struct made *m);
 /* From the leaves to the root, which a mode may lock: sets the attributes, and with is_synced
  * brings each directory to the disk. */
 int finish_made(struct made *m, int is_synced);
+
+/* Removes the directories that were made, as far as they are empty: those that are left are still
+ * there to be finished. */
+int remove_made(struct made *m);
+
+/* Thousands of small files are not brought to the disk one by one, where the system can do it with
+ * all of the file system at the end: whether that is so of this tree, and so of a file of that size
+ * where we are. */
+int is_synced_as_whole(const struct made *m);
+int is_synced_at_end(const struct made *m, uint64_t size);
 
 void close_made(struct made *m);
 

@@ -163,7 +163,7 @@ static int publish_output(struct output *out)
     else error = move_without_overwriting(out->temporary, out->path);
     if (!error) register_temporary(NULL);
     unlock_temporary();
-    if (error) return error;
+    if (error || out->is_synced_later) return error;
     error = sync_directory_of(out->path);
     if (error && !out->force) unlink(out->path);
     return error;
@@ -175,7 +175,7 @@ int commit_output(struct output *out, const struct attributes *attributes)
     if (!error) error = outlet_finish(&out->outlet);
     if (!error && out->temporary) {
         error = set_attributes(out->fd, attributes);
-        if (!error && fsync(out->fd) != 0) error = errno;
+        if (!error && !out->is_synced_later && fsync(out->fd) != 0) error = errno;
         if (!error) error = publish_output(out);
     }
     if (!error) {

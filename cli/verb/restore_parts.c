@@ -13,17 +13,27 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/links.h"
+#include "../input/common.h"
 #include "../job/restored_links.h"
+#include "../job/restored_tree.h"
 #include "../job/restorer.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
+#include "../sys/made.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/temporary.h"
 #include "../sys/tree.h"
 #include "restore_wanted.h"
+
+/* A file or link that was made where nothing was. */
+struct fresh {
+    size_t directory; /* its number */
+    char *name;
+};
 
 struct extraction {
     struct archive archive;
@@ -34,10 +44,12 @@ struct extraction {
     const struct common *o;
     struct output out; /* if that is standard output */
     unsigned char *window;
-    size_t *made; /* entries of directories that were not there, below the target */
-    size_t n_made, room;
-    char **fresh; /* paths of what was made where nothing was, in the order of that */
+    lmc_base content; /* the files of the archive */
+    struct made made; /* directories below the target */
+    int is_target_fresh;
+    struct fresh *fresh; /* in the order of their making */
     size_t n_fresh, room_for_fresh;
+    uint64_t n_links;
     uint64_t size;
     size_t n_files;
 };
@@ -57,104 +69,173 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
-static void add_fresh(struct extraction *x, const char *full)
+static void add_fresh(struct extraction *x, const char *name)
 {
     if (x->n_fresh == x->room_for_fresh) {
         x->room_for_fresh = x->room_for_fresh * 2 + 16;
-        x->fresh = (char **)resize((void *)x->fresh, x->room_for_fresh, sizeof *x->fresh);
+        x->fresh = (struct fresh *)resize(x->fresh, x->room_for_fresh, sizeof *x->fresh);
     }
-    x->fresh[x->n_fresh++] = copy_string(full, strlen(full));
+    x->fresh[x->n_fresh].directory = x->made.at;
+    x->fresh[x->n_fresh++].name = copy_string(name, strlen(name));
+}
+
+static int remove_name(struct made *m, const char *name)
+{
+    int error;
+    lock_temporary();
+    error = unlinkat(m->fd, name, 0) == 0 || errno == ENOENT ? 0 : errno;
+    unlock_temporary();
+    return error;
 }
 
 /* After an error, so that the same command can be run again: nothing of it exists already. The last
  * is removed first; a directory into which somebody else has put something stays. */
 static void remove_fresh(struct extraction *x)
 {
-    for (size_t i = x->n_fresh; i-- > 0;)
-        if (remove(x->fresh[i]) != 0 && errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST)
-            (void)fail_errno(x->fresh[i], errno, "cannot remove it");
+    int error = 0, failed;
+    for (size_t i = x->n_fresh; i-- > 0;) {
+        failed = go_to_made(&x->made, x->fresh[i].directory);
+        if (!failed) failed = remove_name(&x->made, x->fresh[i].name);
+        if (failed) error = failed;
+    }
+    failed = remove_made(&x->made);
+    if (failed) error = failed;
+    if (error < 0) error = ENOENT; /* somebody has moved a directory */
+    if (error) (void)fail_errno(x->target, error, "cannot remove all that was restored");
 }
 
 static void free_fresh(struct extraction *x)
 {
-    for (size_t i = 0; i < x->n_fresh; i++) free(x->fresh[i]);
-    free((void *)x->fresh);
+    for (size_t i = 0; i < x->n_fresh; i++) free(x->fresh[i].name);
+    free(x->fresh);
 }
 
-/* Its modes and times come in the end: until then nobody else looks into it. 0 or errno. */
-static int make_wanted_directory(struct extraction *x, const char *full, const char *path)
+/* -- directories -- */
+
+static int fail_no_directory(const char *path)
 {
-    size_t number;
-    const int is_known = *path && lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK;
-    if (mkdir(full, is_known ? 0700 : 0777) != 0) return errno == EEXIST ? 0 : errno;
-    add_fresh(x, full);
-    if (!is_known) return 0;
-    if (x->n_made == x->room) {
-        x->room = x->room * 2 + 16;
-        x->made = (size_t *)resize(x->made, x->room, sizeof *x->made);
-    }
-    x->made[x->n_made++] = number;
-    return 0;
+    return fail(CODE_ERROR, path,
+                "is no directory, so nothing is restored below it; move it away, or name "
+                "another directory with -o");
 }
 
-/* Those below first: a directory may become one that cannot be entered. is_undone: those that are
- * still there. */
-static int finish_directories(struct extraction *x, int is_undone)
+/* The target itself may be a link to a directory. */
+static int open_target(struct extraction *x)
 {
-    int code = CODE_OK;
-    while (x->n_made) {
-        const lmc_file *f = lmc_reader_get_file(x->archive.reader, x->made[--x->n_made]);
-        const struct attributes attributes = attributes_of_directory(f);
-        char *full = join_path(x->target, f->path);
-        const int fd = open(full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        const int error = fd < 0 ? errno : set_attributes(fd, &attributes);
-        if (fd >= 0) close(fd);
-        if (error && !(is_undone && error == ENOENT))
-            code = worse(code, fail_errno(full, error, "cannot set its mode and time"));
-        free(full);
-    }
-    free(x->made);
-    return code;
+    char *inside;
+    int error;
+    if (!x->target) return CODE_OK;
+    inside = join_path(x->target, ".");
+    error = mkdir(x->target, 0777) == 0 ? 0 : errno;
+    x->is_target_fresh = !error;
+    if (!error || error == EEXIST)
+        error = open_made(&x->made, inside, x->made.max_entries, x->made.max_depth);
+    free(inside);
+    if (error == ENOTDIR) return fail_no_directory(x->target);
+    return error ? fail_errno(x->target, error, "cannot make the directory") : CODE_OK;
 }
 
-/* Makes the directories above path below the target. None may be a link: what is restored stays
- * below the target, whatever an earlier snapshot has left there. */
-static int make_safe_parents(struct extraction *x, const char *path)
+/* On the way to the directory with that number, which the path begins with. None may be a link:
+ * what is restored stays below the target, whatever an earlier snapshot has left there. */
+static int fail_enter(const struct extraction *x, const char *path, size_t number, int error)
 {
-    char *full = join_path(x->target, path);
-    const size_t root = strlen(x->target);
-    int code = CODE_OK;
-    for (char *slash = strchr(full + root, '/'); slash && code == CODE_OK;
-         slash = strchr(slash + 1, '/')) {
-        struct stat st;
-        int error;
-        *slash = 0;
-        error = make_wanted_directory(x, full, full + root + strspn(full + root, "/"));
-        if (error) code = fail_errno(full, error, "cannot make the directory");
-        else if (slash > full + root ? lstat(full, &st) != 0 : stat(full, &st) != 0)
-            code = fail_errno(full, errno, "cannot access it");
-        else if (!S_ISDIR(st.st_mode))
-            code = fail(CODE_ERROR, full,
-                        "is no directory, so nothing is restored below it; move it away, or name "
-                        "another directory with -o");
-        *slash = '/';
-    }
+    const struct made_directory *const list = x->made.list;
+    const char *end = path;
+    char *part, *full;
+    int code;
+    if (error < 0) return fail_made(&x->made, x->target, path, error);
+    while (number && list[number].parent != x->made.at) number = list[number].parent;
+    for (size_t i = 0; i < list[number].depth; i++) end += (i > 0) + strcspn(end + (i > 0), "/");
+    part = copy_string(path, (size_t)(end - path));
+    full = join_path(x->target, part);
+    code = error == ENOTDIR || error == ELOOP
+               ? fail_no_directory(full)
+               : fail_errno(full, error, "cannot make the directory");
+    free(part);
     free(full);
     return code;
 }
 
-/* What is at the place of a file or link: nothing, or with -f something that may go. */
-static int clear_place(const char *full, int *is_fresh, const struct common *o)
+/* Directories that are not there get the mode and time of the snapshot, where it tells of them: in
+ * the end, and until then nobody else looks into them. */
+static void keep_known(struct extraction *x, const char *path, size_t size, size_t number)
 {
+    struct made_directory *const list = x->made.list;
+    char *part = copy_string(path, size);
+    for (; number && !list[number].is_there; number = list[number].parent) {
+        char *slash = strrchr(part, '/');
+        size_t known;
+        if (lmc_reader_find_file(x->archive.reader, part, &known) == LMC_OK) {
+            list[number].has_attributes = 1;
+            list[number].attributes =
+                attributes_of_directory(lmc_reader_get_file(x->archive.reader, known));
+        }
+        if (slash) *slash = 0;
+    }
+    free(part);
+}
+
+/* Goes to the directory that the first `size` bytes of the path name, and makes it. */
+static int enter(struct extraction *x, const char *path, size_t size)
+{
+    size_t number = 0;
+    int error = find_made(&x->made, path, size, &number);
+    if (!error) {
+        keep_known(x, path, size, number);
+        error = go_to_made(&x->made, number);
+    }
+    return error ? fail_enter(x, path, number, error) : CODE_OK;
+}
+
+static int enter_parent(struct extraction *x, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return enter(x, path, slash ? (size_t)(slash - path) : 0);
+}
+
+/* Those that were made, and are still there; and all that was left to be brought to the disk. */
+static int finish_target(struct extraction *x)
+{
+    int error;
+    if (x->made.fd < 0) return CODE_OK;
+    for (size_t i = 0; i < x->made.n; i++)
+        if (!x->made.list[i].is_made) x->made.list[i].has_attributes = 0;
+    error = finish_made(&x->made, 0);
+    if (!error && is_synced_as_whole(&x->made)) {
+        error = go_to_made(&x->made, 0);
+        if (!error) error = sync_all(x->made.fd);
+    }
+    if (error < 0) return fail_made(&x->made, x->target, x->target, error);
+    return error ? fail_errno(x->target, error,
+                              "cannot set the modes and times of directories, or bring them to "
+                              "the disk")
+                 : CODE_OK;
+}
+
+/* One more file; links are counted for themselves, as where a whole snapshot is restored. */
+static int count_file(struct extraction *x, const char *path)
+{
+    const int error = count_made_file(&x->made);
+    return error ? fail_made(&x->made, x->target ? x->target : STANDARD_OUTPUT, path, error)
+                 : CODE_OK;
+}
+
+/* -- files and links -- */
+
+/* What is at the place of a file or link, in the directory where we are: nothing, or with -f
+ * something that may go. full: its path. */
+static int clear_place(struct extraction *x, const char *full, int *is_fresh)
+{
+    const char *name = base_name(full);
     struct stat st;
-    *is_fresh = lstat(full, &st) != 0;
+    int error;
+    *is_fresh = fstatat(x->made.fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0;
     if (*is_fresh) return errno == ENOENT ? CODE_OK : fail_errno(full, errno, "cannot access it");
     if (S_ISDIR(st.st_mode)) return fail(CODE_ERROR, full, "exists already, as a directory");
-    if (!o->force) return fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
+    if (!x->o->force) return fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
     /* a link is replaced, never written through */
-    if (S_ISLNK(st.st_mode) && unlink(full) != 0)
-        return fail_errno(full, errno, "cannot remove the link");
-    return CODE_OK;
+    error = S_ISLNK(st.st_mode) ? remove_name(&x->made, name) : 0;
+    return error ? fail_errno(full, error, "cannot remove the link") : CODE_OK;
 }
 
 static int fail_file(const struct extraction *x, const lmc_file *f, enum lmc_status status)
@@ -171,7 +252,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
     for (uint64_t at = 0; at < f->size;) {
         const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
         const enum lmc_status status =
-            lmc_reader_read_file(x->archive.reader, number, at, x->window, size);
+            x->content.read(x->content.user, number, at, x->window, size);
         int error;
         if (status != LMC_OK) return fail_file(x, f, status);
         crc = lmc_crc32c(crc, x->window, size);
@@ -193,31 +274,23 @@ static int extract_file(struct extraction *x, size_t number, const char *path)
     struct output out;
     char *full;
     int code, is_fresh = 0;
-    if (!x->target) return copy_file(x, number, &x->out);
+    code = count_file(x, path);
+    if (!x->target) return code == CODE_OK ? copy_file(x, number, &x->out) : code;
     full = join_path(x->target, path);
-    code = make_safe_parents(x, path);
-    if (code == CODE_OK) code = clear_place(full, &is_fresh, x->o);
+    if (code == CODE_OK) code = enter_parent(x, path);
+    if (code == CODE_OK) code = clear_place(x, full, &is_fresh);
     if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
     if (code == CODE_OK) code = open_output(&out, full, &x->archive.st, x->o->force);
     if (code == CODE_OK) {
+        /* of what was there before, something is on the disk at any time */
+        out.is_synced_later = is_fresh && is_synced_at_end(&x->made, f->size);
         code = copy_file(x, number, &out);
         complete_attributes(&attributes, &x->archive.st);
         if (code == CODE_OK) code = commit_output(&out, &attributes);
         else discard_output(&out);
     }
-    if (code == CODE_OK && is_fresh) add_fresh(x, full);
+    if (code == CODE_OK && is_fresh) add_fresh(x, base_name(full));
     free(full);
-    return code;
-}
-
-static int extract_directory(struct extraction *x, const char *path)
-{
-    char *below;
-    int code;
-    if (!x->target || *path == 0) return CODE_OK;
-    below = join_path(path, "x");
-    code = make_safe_parents(x, below);
-    free(below);
     return code;
 }
 
@@ -225,8 +298,8 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
     x->is_done[number] = 1;
-    return f->kind == LMC_FILE_DIRECTORY ? extract_directory(x, path)
-                                         : extract_file(x, number, path);
+    if (f->kind != LMC_FILE_DIRECTORY) return extract_file(x, number, path);
+    return x->target ? enter(x, path, strlen(path)) : CODE_OK;
 }
 
 /* What a link leads to: at its own place, if that was not restored yet, or in that of the link. */
@@ -252,17 +325,19 @@ static int extract_led(struct extraction *x, const struct led *l)
 static int extract_link(struct extraction *x, const struct link *l)
 {
     char *full;
-    int code, is_fresh = 0;
+    int code, error = 0, is_fresh = 0;
     if (!x->target || l->type != LINK_SYMBOLIC) return CODE_OK;
+    if (x->n_links++ >= x->made.max_entries)
+        return fail_made(&x->made, x->target, l->path, MADE_TOO_MANY);
     full = join_path(x->target, l->path);
-    code = make_safe_parents(x, l->path);
-    if (code == CODE_OK) code = clear_place(full, &is_fresh, x->o);
+    code = enter_parent(x, l->path);
+    if (code == CODE_OK) code = clear_place(x, full, &is_fresh);
     if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
-    if (code == CODE_OK && unlink(full) != 0 && errno != ENOENT)
-        code = fail_errno(full, errno, "cannot replace it");
-    if (code == CODE_OK && symlink(l->target, full) != 0)
+    if (code == CODE_OK) error = remove_name(&x->made, base_name(full));
+    if (error) code = fail_errno(full, error, "cannot replace it");
+    if (code == CODE_OK && symlinkat(l->target, x->made.fd, base_name(full)) != 0)
         code = fail_errno(full, errno, "cannot make the link");
-    if (code == CODE_OK && is_fresh) add_fresh(x, full);
+    if (code == CODE_OK && is_fresh) add_fresh(x, base_name(full));
     x->n_files++;
     free(full);
     return code;
@@ -347,6 +422,9 @@ static int extract_matches(struct extraction *x)
     struct wanted *w = &x->wanted;
     const int makes_links = x->target && !w->is_dereferenced;
     int code = check_names(x);
+    if (code == CODE_OK && w->is_too_many)
+        code = fail_made(&x->made, x->target ? x->target : STANDARD_OUTPUT, NULL, MADE_TOO_MANY);
+    if (code == CODE_OK) code = open_target(x);
     for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++)
         if (matches_any(w, lmc_reader_get_file(reader, i)->path))
             code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
@@ -390,6 +468,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     int code;
     memset(&x, 0, sizeof x);
     x.o = o;
+    x.made.fd = -1;
     x.target = target;
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     code = open_extraction(&x, path);
@@ -397,13 +476,17 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)resize(NULL, n_files, 1);
         memset(x.is_done, 0, n_files);
+        x.content = lmc_reader_base(x.archive.reader);
+        x.made.max_entries = o->max_files ? o->max_files : DEFAULT_MAX_FILES;
+        x.made.max_depth = o->max_depth ? (size_t)o->max_depth : DEFAULT_MAX_DEPTH;
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
-                    !target || o->links == LINKS_FOLLOW);
+                    !target || o->links == LINKS_FOLLOW, x.made.max_entries);
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
         code = check_named_links(&x);
         if (code == CODE_OK) code = extract_matches(&x);
-        if (code != CODE_OK) remove_fresh(&x);
-        if (target) code = worse(code, finish_directories(&x, code != CODE_OK));
+        if (code != CODE_OK && x.made.fd >= 0) remove_fresh(&x);
+        code = worse(code, finish_target(&x));
+        if (code != CODE_OK && x.is_target_fresh) (void)rmdir(target); /* as far as it is empty */
         progress_clear();
         if (!target && code == CODE_OK) {
             struct attributes none;
@@ -418,6 +501,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     free(x.window);
     free(x.is_done);
     free_fresh(&x);
+    close_made(&x.made);
     free_wanted(&x.wanted);
     free_links(&x.links);
     close_archive(&x.archive);

@@ -91,16 +91,26 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
     w->list[w->n_led++].shown = copy_string(shown, strlen(shown));
 }
 
+/* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
+ * it counts exactly. */
+#define FOUND_TWICE 65536u
+
 /* Follows the links on the path, all of which are wanted, to what is there: 1; 0: there is no link
  * on it, or it leads to nothing that the snapshot holds. shown: what a file there is restored as;
  * NULL: as is wanted of all, be it a file or a directory. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
-    char *at = resolve_links(w->links, path, &first, w->is_taken);
+    char *at;
     int result = 0;
+    if ((uint64_t)w->n_followed + w->n_lost >= w->most) w->is_too_many = 1;
+    if (w->is_too_many) return 0;
+    at = resolve_links(w->links, path, &first, w->is_taken);
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
-        add_led(w, at, shown ? shown : w->is_dereferenced ? path : at);
+        char *plain = copy_string(path, strlen(path)); /* the user's may be "./latest/" */
+        (void)make_plain(plain);
+        add_led(w, at, shown ? shown : w->is_dereferenced ? plain : at);
+        free(plain);
         if (w->n_followed++ == 0) w->followed = first;
         result = 1;
     } else if (first && w->n_lost++ == 0) w->lost = first;
@@ -146,7 +156,9 @@ static void follow_below(struct wanted *w, const char *directory, const char *sh
 {
     const size_t size = strlen(directory);
     for (size_t i = search_link(w, directory);
-         i < w->links->n && strncmp(w->links->list[i].path, directory, size) == 0; i++) {
+         i < w->links->n && !w->is_too_many &&
+         strncmp(w->links->list[i].path, directory, size) == 0;
+         i++) {
         const struct link *l = &w->links->list[i];
         char *path;
         if (l->type != LINK_SYMBOLIC || (size && l->path[size] != '/')) continue;
@@ -169,7 +181,7 @@ static void follow_all_below(struct wanted *w)
 }
 
 void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct links *links,
-                 const lmc_reader *reader, int is_dereferenced)
+                 const lmc_reader *reader, int is_dereferenced, uint64_t most)
 {
     lmc_snapshot_info info;
     memset(w, 0, sizeof *w);
@@ -177,6 +189,7 @@ void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct
     w->n = n;
     w->links = links;
     w->is_dereferenced = is_dereferenced;
+    w->most = most < UINT64_MAX / 2 ? most + FOUND_TWICE : UINT64_MAX;
     w->is_used = (unsigned char *)resize(NULL, n + 1, 1);
     memset(w->is_used, 0, n + 1);
     w->is_taken = (unsigned char *)resize(NULL, links->n + 1, 1);

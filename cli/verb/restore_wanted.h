@@ -7,6 +7,7 @@
 #include "../sys/platform.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "../../lmc.h"
 #include "../input/links.h"
@@ -28,13 +29,16 @@ struct wanted {
     const char **files; /* the paths of all files of the snapshot, sorted */
     size_t n_files;
     size_t n_followed, n_lost;          /* links that lead to what is there; elsewhere */
+    uint64_t most;                      /* of both together */
+    int is_too_many;                    /* they would be more: the list is not complete */
     const struct link *followed, *lost; /* the first of each */
     const struct link *named_lost;      /* of those lost, the first that a pattern names */
 };
 
-/* Finds the links that the patterns want, and what they lead to, and so on. */
+/* Finds the links that the patterns want, and what they lead to, and so on. most: files that may be
+ * restored. A thousand links to a directory of a thousand lead to a million files. */
 void find_wanted(struct wanted *w, char *const *patterns, size_t n, const struct links *links,
-                 const lmc_reader *reader, int is_dereferenced);
+                 const lmc_reader *reader, int is_dereferenced, uint64_t most);
 
 /* Whether a pattern wants the path; marks it as used. */
 int matches_any(struct wanted *w, const char *path);

@@ -65,7 +65,7 @@ static int close_part(struct salvage *s, const lmc_file *file, const char *path,
         if (!error) error = leave_empty(&s->tree.made);
         free(old);
         free(new);
-        if (error) code = fail_made(&s->tree, path, error);
+        if (error) code = fail_made(&s->tree.made, s->tree.target, path, error);
     }
     if (code == CODE_OK && (is_whole || s->got)) *where = copy_string(to, strlen(to));
     free(from);
@@ -197,7 +197,7 @@ static int complete_directories(struct salvage *s)
     int error = 0;
     for (size_t i = 0; i < m->n && !error; i++)
         if (m->list[i].has_attributes) error = go_to_made(m, i);
-    return error ? fail_made(&s->tree, s->tree.target, error) : CODE_OK;
+    return error ? fail_made(m, s->tree.target, s->tree.target, error) : CODE_OK;
 }
 
 /* The base that the header names, wherever restoring finds it. One that was given must be it; where
