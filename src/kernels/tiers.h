@@ -37,7 +37,8 @@
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_crc32,
-    lmc__kernels_neon_only, lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx512;
+    lmc__kernels_neon_only, lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul,
+    lmc__kernels_avx512;
 #endif
 
 /* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
