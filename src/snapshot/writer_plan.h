@@ -331,7 +331,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
     return lmc__get_block_size(run->dtype, log2_block, has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. */
+/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
+ * gap between them is a segment of even size, too (R5.2-18). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -339,6 +340,7 @@ static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
                    most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
                                                                     : LMC__SPANNING_PREDICTED_SIZE;
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
+    if (run->prediction.conversion && gap % 2 != 0) return 0;
     if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
@@ -353,6 +355,10 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    /* What a run before left of it, when its twin was not there yet: half an element cannot be
+     * converted, and segments of odd size are refused (R5.2-18). */
+    if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
+        memset(&run->prediction, 0, sizeof run->prediction);
     large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
