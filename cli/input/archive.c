@@ -204,7 +204,7 @@ struct bytes {
     size_t left;
 };
 
-static enum lmc_status take_bytes(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status pass_bytes(void *user, void *dst, size_t size, size_t *got)
 {
     struct bytes *b = (struct bytes *)user;
     *got = size < b->left ? size : b->left;
@@ -220,7 +220,7 @@ static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, 
                                         uint32_t *crc)
 {
     struct bytes bytes = {(const unsigned char *)data, (size_t)f->size};
-    const lmc_stream stream = {take_bytes, &bytes};
+    const lmc_stream stream = {pass_bytes, &bytes};
     lmc_file found = *f;
     enum lmc_status status;
     found.tensors = tensors;
