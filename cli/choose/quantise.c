@@ -14,6 +14,7 @@
 #include "roles.h"
 #include "../format/tensors.h"
 #include "../input/opened.h"
+#include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
@@ -264,14 +265,12 @@ static enum lmc_status read_element_stream(void *user, void *dst, size_t size, s
     return LMC_OK;
 }
 
-/* The tensor alone, as if it were a file: its identity does not depend on where it is. */
 static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, const lmc_tensor *t)
 {
     struct choice c;
     struct elements own;
     struct element_stream source;
     lmc_stream stream;
-    lmc_file file;
     enum lmc_status status;
     memset(&c, 0, sizeof c);
     c.member = number;
@@ -281,13 +280,7 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     stream.read = read_element_stream;
     stream.user = &source;
     *alone = *t;
-    alone->offset = 0;
-    memset(&file, 0, sizeof file);
-    file.path = "";
-    file.size = t->size;
-    file.n_tensors = 1;
-    file.tensors = alone;
-    status = lmc_file_identify(&file, alone, &stream, NULL, NULL);
+    status = identify_alone(alone, &stream);
     close_opened(&own.opened);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);

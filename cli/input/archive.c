@@ -199,28 +199,33 @@ int read_archive_index(struct archive *a, const lmc_base *base)
     return status == LMC_OK ? CODE_OK : fail_archive(a, status);
 }
 
-struct bytes {
-    const unsigned char *next;
-    size_t left;
-};
-
-static enum lmc_status pass_bytes(void *user, void *dst, size_t size, size_t *got)
+static lmc_stream stream_of_bytes(lmc_memory *memory, void *data, size_t size)
 {
-    struct bytes *b = (struct bytes *)user;
-    *got = size < b->left ? size : b->left;
-    memcpy(dst, b->next, *got);
-    b->next += *got;
-    b->left -= *got;
-    return LMC_OK;
+    memset(memory, 0, sizeof *memory);
+    memory->data = (uint8_t *)data;
+    memory->size = size;
+    return lmc_memory_stream(memory);
+}
+
+enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
+{
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    file.path = "";
+    file.size = alone->size;
+    file.n_tensors = 1;
+    file.tensors = alone;
+    alone->offset = 0;
+    return lmc_file_identify(&file, alone, bytes, NULL, NULL);
 }
 
 /* The bytes of all of f: whether they are what the index says. tensors: room for those of f;
  * *crc: theirs. */
-static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, const void *data,
+static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, void *data,
                                         uint32_t *crc)
 {
-    struct bytes bytes = {(const unsigned char *)data, (size_t)f->size};
-    const lmc_stream stream = {pass_bytes, &bytes};
+    lmc_memory memory;
+    const lmc_stream stream = stream_of_bytes(&memory, data, (size_t)f->size);
     lmc_file found = *f;
     enum lmc_status status;
     found.tensors = tensors;
@@ -260,16 +265,12 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
     enum lmc_status status =
         by_reader.read(by_reader.user, file_number, tensor->offset + offset, dst, size);
     if (status == LMC_OK && size && size == tensor->size) {
-        lmc_tensor listed = *tensor, found;
-        lmc_file alone;
-        uint32_t crc; /* nobody knows what it must be */
-        memset(&alone, 0, sizeof alone);
-        alone.path = "";
-        alone.size = size;
-        alone.n_tensors = 1;
-        alone.tensors = &listed;
-        listed.offset = 0;
-        status = check_identities(&alone, &found, dst, &crc);
+        lmc_memory memory;
+        const lmc_stream stream = stream_of_bytes(&memory, dst, size);
+        lmc_tensor found = *tensor;
+        status = identify_alone(&found, &stream);
+        if (status == LMC_OK && memcmp(found.identity, tensor->identity, LMC_IDENTITY_SIZE) != 0)
+            status = LMC_ERR_CORRUPT;
     }
     return status;
 }

@@ -93,6 +93,10 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
 
+/* Sets the identity of a tensor whose bytes the stream gives. It is as if the tensor were a file by
+ * itself, for the identity does not depend on where it is: its offset is 0 then. */
+enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes);
+
 /* Bytes of all files of the snapshot. */
 uint64_t total_of_files(const lmc_reader *reader);
 

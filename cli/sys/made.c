@@ -233,7 +233,7 @@ int finish_made(struct made *m, int is_synced)
         const struct made_directory *d = &m->list[i];
         if (!d->is_there || !(d->has_attributes || is_synced || needs_mode())) continue;
         error = go_to_made(m, i);
-        if (!error && i) { error = open_directory(m, "..", d->parent, 1, &up); }
+        if (!error && i) error = open_directory(m, "..", d->parent, 1, &up);
         if (!error) error = finish_directory(m, d, is_synced);
         if (up >= 0) {
             close(m->fd);

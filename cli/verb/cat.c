@@ -154,16 +154,9 @@ static int copy_large_tensor(struct extract *e, unsigned char *window, struct ou
     struct passing p = {.e = e, .out = out, .window = window};
     const lmc_stream stream = {pass_on, &p};
     lmc_tensor tensor = *e->tensor;
-    lmc_file file;
     enum lmc_status status;
-    memset(&file, 0, sizeof file);
-    file.path = "";
-    file.size = tensor.size;
-    file.n_tensors = 1;
-    file.tensors = &tensor;
-    tensor.offset = 0;
     e->left = 0;
-    status = lmc_file_identify(&file, &tensor, &stream, NULL, NULL);
+    status = identify_alone(&tensor, &stream);
     if (p.code != CODE_OK) return p.code;
     if (status == LMC_OK && memcmp(tensor.identity, e->tensor->identity, LMC_IDENTITY_SIZE) != 0)
         status = LMC_ERR_CORRUPT;

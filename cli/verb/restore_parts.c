@@ -44,7 +44,6 @@ struct extraction {
     const struct common *o;
     struct output out; /* if that is standard output */
     unsigned char *window;
-    lmc_base content; /* the files of the archive */
     struct made made; /* directories below the target */
     int is_target_fresh;
     struct fresh *fresh; /* in the order of their making */
@@ -251,8 +250,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
     uint32_t crc = 0;
     for (uint64_t at = 0; at < f->size;) {
         const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
-        const enum lmc_status status =
-            x->content.read(x->content.user, number, at, x->window, size);
+        const enum lmc_status status = read_counted(&x->archive, number, at, x->window, size);
         int error;
         if (status != LMC_OK) return fail_file(x, f, status);
         crc = lmc_crc32c(crc, x->window, size);
@@ -476,7 +474,6 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)resize(NULL, n_files, 1);
         memset(x.is_done, 0, n_files);
-        x.content = lmc_reader_base(x.archive.reader);
         x.made.max_entries = o->max_files ? o->max_files : DEFAULT_MAX_FILES;
         x.made.max_depth = o->max_depth ? (size_t)o->max_depth : DEFAULT_MAX_DEPTH;
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,

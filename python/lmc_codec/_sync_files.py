@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ._base import MAX_HEADER
 from ._sync_codecs import SyncCorrupt, SyncError
 
 TYPE_CHECKING = False
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 INDEX = "model.safetensors.index.json"
 STATE_DIR = ".weight_sync"  # in the local checkpoint; SGLang's name
-MAX_HEADER_SIZE = 100_000_000  # as safetensors has it
 
 
 def sync(path: str) -> None:
@@ -100,7 +100,7 @@ def read_shard(path: str) -> tuple[list[Tensor], dict[str, Any]]:
             file_size = os.fstat(f.fileno()).st_size
             header_size = int.from_bytes(f.read(8), "little")
             at = 8 + header_size
-            if file_size < 8 or header_size > MAX_HEADER_SIZE or at > file_size:
+            if file_size < 8 or header_size > MAX_HEADER or at > file_size:
                 raise ValueError("its header is cut short, or it is no safetensors file")
             header = json.loads(f.read(header_size))
         metadata = header.pop("__metadata__", {})
