@@ -267,6 +267,21 @@ class Odd(Checkpoint):
         self.assertEqual(self.names(archive({"data.pkl": pickle, "data/0": bytes(24)})), {"data/0": ("BYTES", [24])})
         self.assertEqual(self.lmc("-v", "-f", "x.pt").stderr.decode().count("\n"), 1)  # it is understood
 
+    def test_names_that_do_not_fit(self):
+        """A name has at most 4096 bytes. A key that would make it longer is left out with its dot, however many follow."""
+        tensor = pickled({"w": ("torch.FloatStorage", "0", 6, 0, (6,), (1,))})
+        tensor = tensor[tensor.index(b"ctorch._utils"):tensor.rindex(b"R") + 1]
+        def names(first, levels, key=b"k"):
+            parts = b"".join(b"}X" + struct.pack("<I", len(k)) + k for k in [b"n" * first] + [key] * (levels - 1))
+            return list(self.names(archive({"data.pkl": b"\x80\2" + parts + tensor + b"s" * levels + b".", "byteorder": b"little", "data/0": bytes(24)})))
+        self.assertEqual(names(4096, 1), ["n" * 4096])
+        self.assertEqual(names(4094, 2), ["n" * 4094 + ".k"])
+        for first, levels in ((4095, 2), (4095, 190), (4096, 199)):
+            self.assertEqual(names(first, levels), ["n" * first], (first, levels))
+        self.assertEqual(names(4094, 190), ["n" * 4094 + ".k"])
+        self.assertEqual(names(4000, 199, b""), ["n" * 4000 + "." * 96])
+        self.assertEqual(names(4097, 190), ["k" + ".k" * 188])
+
     def damaged(self, n):
         chance = random.Random(5)
         names = [x for x in SAMPLES.namelist() if x.endswith((".pt", ".distcp", ".metadata")) and len(sample(x)) < 40000]

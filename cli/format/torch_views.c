@@ -33,7 +33,7 @@ struct walk {
     const char *prefix;
     struct frame frames[MAX_DEPTH];
     unsigned depth;
-    char path[MAX_PATH_SIZE + 64];
+    char path[MAX_PATH_SIZE + 1]; /* always closed by a zero byte */
 };
 
 static enum container_result views_bad(struct torch_views *views, const char *what)
@@ -274,7 +274,8 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 /* -- the walk -- */
 
 /* Appends the part of a path that a key is; number: of an item of a list. What is no text and no
- * number has its place as its name. */
+ * number has its place as its name. A part that does not fit is left out, with its dot, so a path
+ * never has more than MAX_PATH_SIZE bytes however deep it leads. */
 static void append_key(struct walk *w, uint32_t key, unsigned number, size_t path_size)
 {
     const struct pickle_node *const n = pickle_get(w->p, key);
@@ -287,7 +288,10 @@ static void append_key(struct walk *w, uint32_t key, unsigned number, size_t pat
     if (key && (n->type == PICKLE_INT || n->type == PICKLE_BOOL))
         snprintf(digits, sizeof digits, "%lld", (long long)n->u.value);
     size = strlen(text);
-    if (path_size + size + 1 > MAX_PATH_SIZE) size = 0;
+    if (path_size + (path_size > 0) + size > MAX_PATH_SIZE) {
+        w->path[path_size] = 0;
+        return;
+    }
     if (path_size) w->path[path_size++] = '.';
     memcpy(w->path + path_size, text, size);
     w->path[path_size + size] = 0;

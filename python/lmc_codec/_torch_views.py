@@ -238,9 +238,8 @@ def _join(path: str, key: Any, number: int) -> str:
         text = str(int(key))
     else:
         text = key if isinstance(key, str) else str(number)
-    if len(path) + len(text) > MAX_PATH:
-        text = ""
-    return f"{path}.{text}" if path else text
+    joined = f"{path}.{text}" if path else text
+    return joined if len(joined.encode(errors="surrogatepass")) <= MAX_PATH else path
 
 
 def _parts(path: str, x: Any) -> Iterator[tuple[str, Any]]:
