@@ -1,6 +1,7 @@
 """Seeds for the harnesses of the command's readers, for seeds.py: by the generators of the tests, and small ones made here."""
 import os
 import pickle
+import random
 import struct
 import sys
 import types
@@ -43,7 +44,16 @@ def container_files():
     yield 3, b"\x93NUMPY\1\0\x3a\0{'shape': (3L, 2L), 'descr': \"<u2\", 'fortran_order': True}\n" + data[:12]
 
 
+def decisions(n, seed):
+    """Inputs of harnesses that make files of them, which no file can be a seed for: noise."""
+    r = random.Random(seed)
+    for i in range(n):
+        yield r.randbytes(8 << i % 6)
+
+
 def containers():
+    for i, data in enumerate(decisions(120, 1)):
+        yield data + ((i * 0x1357 & 0xFFFFF) | (1 + i % 3) << 20).to_bytes(4, 'little')
     for kind, data in container_files():
         for expected in (kind, 0):
             for way in range(4):
@@ -89,6 +99,8 @@ def journals():
 
 
 def manifest():
+    for i, data in enumerate(decisions(60, 2)):
+        yield data + bytes([5 + i % 2])
     # parameters stand behind: the last byte says what it is
     for data in journals():
         for repair in (0, 7):
@@ -129,6 +141,8 @@ def metadata(items):
 
 
 def torch():
+    for i, data in enumerate(decisions(240, 3)):
+        yield data + bytes([4 + i % 3])
     item = torch_file({'w': F}, {'0': bytes(range(24))}, prefix='archive/')
     for protocol in 2, 4:
         items = [('w', [4, 3], [2 * i, 0], i * len(item), len(item)) for i in range(2)]

@@ -219,7 +219,7 @@ static enum container_result push_long(struct pickle *p, unsigned bytes)
     PICKLE_TRY(take_bytes(p, size, &digits));
     if (size > 8) return push_new(p, PICKLE_OTHER);
     for (unsigned i = 0; i < size; i++) x |= (uint64_t)digits[i] << 8 * i;
-    if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= UINT64_MAX << 8 * size;
+    if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= ~(((uint64_t)1 << 8 * size) - 1);
     return push_number(p, PICKLE_INT, (int64_t)x);
 }
 
@@ -498,7 +498,7 @@ uint32_t pickle_item(const struct pickle *p, uint32_t node, unsigned i)
 {
     const struct pickle_node *const n = &p->nodes[node];
     uint32_t link = n->type == PICKLE_TUPLE || n->type == PICKLE_LIST ? n->first : 0;
-    while (link && i--) link = p->links[link].next;
+    for (; link && i; i--) link = p->links[link].next;
     return link ? p->links[link].value : 0;
 }
 
@@ -508,7 +508,7 @@ uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key)
     unsigned n = 0;
     if (p->nodes[node].type == PICKLE_CALL) node = p->nodes[node].state;
     if (p->nodes[node].type != PICKLE_DICT) return 0;
-    for (uint32_t link = p->nodes[node].first; link && n++ < 64; link = p->links[link].next)
+    for (uint32_t link = p->nodes[node].first; link && n++ < PICKLE_MAX_MEMBERS; link = p->links[link].next)
         if (pickle_is_text(p, p->links[link].key, PICKLE_TEXT, key)) found = p->links[link].value;
     return found;
 }
