@@ -1,16 +1,14 @@
 """Seeds for the harnesses of the command's readers, for seeds.py: by the generators of the tests, and small ones made here."""
 import os
-import pickle
 import random
 import struct
 import sys
-import types
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'tests'), os.path.join(HERE, '..', 'spec')]
 from lmc_decode import crc32c  # noqa: E402
-from test_checkpoints import F, SAMPLES, archive, pickled, torch_file  # noqa: E402
+from test_checkpoints import F, SAMPLES, archive, metadata, pickled, torch_file  # noqa: E402
 from test_command import gguf, npy, safetensors, safetensors_raw  # noqa: E402
 
 
@@ -116,28 +114,6 @@ def manifest():
         yield text.encode() + b'\3'
     for text, number in ((b'name', 5), (b'\xff\x00\xfe', 1 << 63), ('\u00e4\U0001F600'.encode(), (1 << 63) - 1), (b'"\\\n\x7f', 0)):
         yield text + number.to_bytes(8, 'little') + b'\4'
-
-
-def metadata(items):
-    """What torch.distributed.checkpoint pickles of (name, extents, position, offset, size), by classes of the names that it has."""
-    module = types.ModuleType('torch.distributed.checkpoint.metadata')
-    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint':
-        sys.modules[name] = types.ModuleType(name)
-    sys.modules[module.__name__] = module
-    for name in 'Metadata', 'MetadataIndex', 'TensorStorageMetadata', 'Size', '_StorageInfo':
-        setattr(module, name, type(name, (), {'__module__': module.__name__}))
-
-    def make(name, **state):
-        made = getattr(module, name)()
-        made.__dict__.update(state)
-        return made
-    data = pickle.dumps(make(
-        'Metadata', state_dict_metadata={name: make('TensorStorageMetadata', size=tuple(extents), chunks=[]) for name, extents, *_ in items}, planner_data=None,
-        storage_data={make('MetadataIndex', fqn=name, offset=tuple(position), index=i): make('_StorageInfo', relative_path='__0_0.distcp', offset=offset, length=size)
-                      for i, (name, _, position, offset, size) in enumerate(items)}), protocol=4)
-    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint', module.__name__:
-        del sys.modules[name]
-    return data
 
 
 def torch():

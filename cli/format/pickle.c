@@ -190,7 +190,6 @@ static enum container_result push_global(struct pickle *p)
  * together is bounded, and leaves room for what is still to be read. */
 static enum container_result push_stack_global(struct pickle *p)
 {
-    char text[256];
     uint32_t module, name;
     const struct pickle_node *m, *n;
     size_t size;
@@ -202,12 +201,14 @@ static enum container_result push_stack_global(struct pickle *p)
     if (m->type != PICKLE_TEXT || n->type != PICKLE_TEXT)
         return pickle_bad(p, "a global has no name");
     size = (size_t)m->u.text.size + n->u.text.size + 2;
-    if (size > sizeof text || size > 2 * p->size + 2 - (p->size - p->at) - p->n_texts)
-        return pickle_bad(p, "a global has a long name");
-    memcpy(text, p->texts + m->u.text.at, m->u.text.size);
-    text[m->u.text.size] = '.';
-    memcpy(text + m->u.text.size + 1, p->texts + n->u.text.at, n->u.text.size);
-    add_text(p, p->n_nodes - 1, text, size - 1);
+    if (size > 2 * p->size + 2 - (p->size - p->at) - p->n_texts)
+        return pickle_bad(p, "its globals have long names");
+    add_text(p, p->n_nodes - 1, p->texts + m->u.text.at, m->u.text.size);
+    p->texts[p->n_texts - 1] = '.';
+    memcpy(p->texts + p->n_texts, p->texts + n->u.text.at, n->u.text.size);
+    p->nodes[p->n_nodes - 1].u.text.size = (uint32_t)size - 1;
+    p->n_texts += n->u.text.size;
+    p->texts[p->n_texts++] = 0;
     return CONTAINER_OK;
 }
 
