@@ -595,6 +595,17 @@ class Shifted(Checkpoint):
         self.assertLess(self.size("--base", "a.bin", "b.bin"), limit + 500)
         self.restores("size.lmc", self.read("b.bin"), "--base", "a.bin")
 
+    def test_borders(self):
+        """The border between two shifts is looked for in 65,536 bytes."""
+        old, more = f32(100000), random.Random(4).randbytes(70000)
+        self.write("a.bin", old)
+        middle = len(old) // 2
+        for size in 65535 - 512, 65536 - 512, 65535, 65536, 65537, 70000:  # 512: of the first anchors behind it
+            new = old[:middle] + more[:size] + old[middle:]
+            self.write("b.bin", new)
+            self.assertLess(self.size("--base", "a.bin", "b.bin"), size + 5000)
+            self.restores("size.lmc", new, "--base", "a.bin")
+
     def test_nothing_alike(self):
         self.write("a.bin", f32(20000))
         self.write("b.bin", f32(20000, 2) + b"x")

@@ -509,7 +509,8 @@ uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key)
     unsigned n = 0;
     if (p->nodes[node].type == PICKLE_CALL) node = p->nodes[node].state;
     if (p->nodes[node].type != PICKLE_DICT) return 0;
-    for (uint32_t link = p->nodes[node].first; link && n++ < PICKLE_MAX_MEMBERS; link = p->links[link].next)
+    for (uint32_t link = p->nodes[node].first; link && n++ < PICKLE_MAX_MEMBERS;
+         link = p->links[link].next)
         if (pickle_is_text(p, p->links[link].key, PICKLE_TEXT, key)) found = p->links[link].value;
     return found;
 }
