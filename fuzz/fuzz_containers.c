@@ -25,7 +25,7 @@ static void check_same(const struct container *a, const struct container *b)
 }
 
 /* Only what is there, and of that no byte beyond: the parser is handed more and more, as
- * identify_source() does it. */
+ * identify_source() does it, and never more than a header may have. */
 static enum container_result parse_in_pieces(struct container *c, const uint8_t *data, size_t first,
                                              size_t size, uint64_t file_size,
                                              enum container_kind kind)
@@ -80,6 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (way == 1) file_size = LMC_UNKNOWN_SIZE;
     /* the rest of it is not here */
     if (way == 2 && longer <= CONTAINER_MAX_SIZE - in.size) file_size = in.size + longer;
+    if (in.size > CONTAINER_MAX_HEADER) in.size = CONTAINER_MAX_HEADER;
     FUZZ_BEGIN();
     result = container_parse(&whole, fuzz_copy(&input_guard, in.data, in.size, way == 3), in.size,
                              file_size, kind);

@@ -381,6 +381,15 @@ class Limits(Checkpoint):
             shape = (1,) * (rank - 1) + (6,)
             self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", "0", 6, 0, shape, (6,) * (rank - 1) + (1,))}, {"0": self.DATA})), found)
 
+    def test_storages_by_themselves(self):
+        """A storage has a stride, too: it had that of the tensor before it, or none."""
+        storage = self.tensor()[len(b"ctorch._utils\n_rebuild_tensor_v2\n("):]
+        storage = storage[:storage.index(b"tQ") + 2]
+        found = self.found(b"}(X\1\0\0\0s" + storage + b"X\1\0\0\0t" + storage + b"u")
+        self.assertEqual(found, {"s": ("F32", [6]), "t": ("F32", [6])})
+        self.assertEqual([v["strides"] for v in self.listing("x.pt.lmc")["files"][0]["views"]], [[1]])
+        self.assertEqual((self.cat("x.pt.lmc", "s"), self.cat("x.pt.lmc", "t")), (self.DATA, self.DATA))
+
     def test_no_dimension(self):
         """Where no tensor has a dimension there are no numbers of shapes; tests/run fuzz has such a file, too, which UBSan sees."""
         found = self.found(b"}X\1\0\0\0a" + self.tensor("torch.FloatStorage", "0", 6, 0, (), ()) + b"s")

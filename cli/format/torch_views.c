@@ -165,9 +165,10 @@ static enum container_result add_storage(struct walk *w, uint32_t node)
     view.is_dense = view.is_plain = 1;
     view.dtype = dtype ? dtype->name : "BYTES";
     view.bits = dtype ? dtype->bits : 0;
-    view.shape = w->views->shapes_size;
+    view.logical = view.shape = w->views->shapes_size;
     view.rank = 1;
     result = add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size);
+    if (result == CONTAINER_OK) result = add_extent(w->views, 1); /* its stride */
     return result == CONTAINER_OK ? add_view(w, &view) : result;
 }
 
