@@ -86,6 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              file_size, kind);
     FUZZ_CHECK(result != CONTAINER_MEMORY && (result != CONTAINER_MORE || way == 1 || way == 2));
     if (result == CONTAINER_BAD) FUZZ_CHECK(whole.error[0]);
+    FUZZ_CHECK(!container_is_legacy_torch(in.data, in.size) ||
+               !container_wants_view(in.data, in.size, "x.pt"));
     if (result == CONTAINER_OK) check_container(&whole, file_size);
 
     again = parse_in_pieces(&other, in.data, first, in.size, file_size, kind);

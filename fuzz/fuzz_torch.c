@@ -8,6 +8,7 @@
  *     4   decisions by which a file of torch.save() is made (make_torch.h)
  *     5   decisions for a .distcp file without .metadata
  *     6   decisions for one with .metadata
+ *     7   decisions as for 4, and how many reads of the file succeed
  *
  * What they hand out must be what a writer of snapshots accepts. They read nothing that is not
  * there, and what they read and allocate is in proportion to the input. */
@@ -25,10 +26,15 @@ struct memory {
     uint64_t n_read;
 };
 
+/* So many reads are possible, and then no more; below 0: all are. */
+static int reads_left;
+
 static int read_memory(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct memory *m = (struct memory *)user;
     FUZZ_CHECK(size <= m->size && offset <= m->size - size);
+    if (reads_left == 0) return -1;
+    if (reads_left > 0) reads_left--;
     if (size) memcpy(dst, m->data + offset, size);
     m->n_read += size;
     return 0;
@@ -137,6 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct maker m;
     if (in.size > MOST_INPUT) return 0;
     begin_making(&m, &in);
+    reads_left = way == 7 ? (int)make_choice(&m) % 16 : -1;
     FUZZ_BEGIN();
     if (way == 0) parse(in.data, in.size, "x.pt", NULL);
     if (way == 1) parse_pickle(in.data, in.size);

@@ -151,11 +151,13 @@ struct make_grammar {
     void *user;
 };
 
-/* Closes what is open, the last first. */
+/* Closes what is open, the last first; not of a long text, which takes time. */
+#define MAKE_MOST_CLOSED ((size_t)1 << 14)
 static void make_closed(struct maker *m, size_t from)
 {
     const size_t end = m->size;
     size_t n_closed = 0;
+    if (end - from > MAKE_MOST_CLOSED) return;
     for (size_t i = end; i-- > from;) {
         const int c = m->data[i];
         if (c == '}' || c == ']' || c == ')') n_closed++;

@@ -82,6 +82,10 @@ static void make_gguf(struct maker *m)
 static void make_safetensors_entry(struct maker *m, void *user)
 {
     static const char *const dtypes[] = {"U8", "F32", "BF16", "F4", "F64", "BOOL", "F6_E2M3"};
+    static const char *const escapes[] = {
+        "\\ud834\\udd1e",   "\\u0000", "\\ud800",        "\\ud834x", "\\n",
+        "\\u00e4",          "\\udd1e", "\\ud834\\u0041", "\xC3\xA4", "\xED\xA0\x80",
+        "\xF0\x9D\x84\x9E", "\\x"};
     uint64_t *const at = (uint64_t *)user, n = make_one_of(m, 8);
     const unsigned how = make_choice(m), number = make_one_of(m, sizeof dtypes / sizeof *dtypes);
     const enum lmc_dtype dtype = lmc_dtype_find(dtypes[number]);
@@ -89,7 +93,9 @@ static void make_safetensors_entry(struct maker *m, void *user)
     uint64_t size = n * (lmc_dtype_bits(dtype) ? lmc_dtype_bits(dtype) : 8) / 8;
     if (m->size && m->data[m->size - 1] == '}') make_byte(m, ',');
     make_byte(m, '"');
-    make_name(m, how & 1 ? make_count(m, 1) : 4);
+    make_byte(m, 'a' + make_choice(m) % 16); /* mostly another name than those before */
+    make_fill(m, 'n', how & 1 ? make_count(m, 1) : 0);
+    if (how & 64) make_text(m, escapes[make_one_of(m, sizeof escapes / sizeof *escapes)]);
     make_text(m, "\":{\"dtype\":\"");
     if (how & 32) make_fill(m, 'D', make_count(m, 1));
     else make_text(m, dtypes[number]);
@@ -101,6 +107,22 @@ static void make_safetensors_entry(struct maker *m, void *user)
     make_byte(m, ',');
     make_decimal(m, *at += make_rarely(m, 32) ? make_number(m) : size);
     make_text(m, "]}");
+}
+
+/* Beside tensors, or in one's place: objects or arrays within one another, of some word. */
+static void make_levels_of_json(struct maker *m, unsigned number)
+{
+    static const char *const words[] = {"1",       "true", "false", "null",
+                                        "-0.5e+1", "\"\"", "tru",   "01"};
+    const unsigned how = make_choice(m);
+    const size_t levels = make_count(m, 8);
+    if (m->size && m->data[m->size - 1] == '}') make_byte(m, ',');
+    if (how & 1) make_text(m, "\"__metadata__\":");
+    else make_byte(m, '"'), make_decimal(m, number), make_text(m, "\":");
+    for (size_t i = 0; i < levels; i++) make_text(m, how & 2 ? "{\"a\":" : "[");
+    make_text(m, words[make_one_of(m, sizeof words / sizeof *words)]);
+    make_fill(m, how & 2 ? '}' : ']', levels);
+    if (how & 1 && levels == 0) make_text(m, ",\"m\":{}");
 }
 
 static void make_safetensors(struct maker *m)
@@ -140,8 +162,11 @@ static void make_safetensors(struct maker *m)
     const uint64_t claimed = how >= 240 ? make_number(m) : 0;
     make_le(m, 0, 8);
     make_byte(m, '{');
-    make_words(m, &g);
-    if (how & 1) make_closed(m, 8);
+    for (unsigned n = make_one_of(m, 6); n--;)
+        if (make_rarely(m, 4)) make_levels_of_json(m, n);
+        else make_safetensors_entry(m, &at);
+    if (how & 4) make_words(m, &g);
+    if (how & 3) make_closed(m, 8);
     put_le(m->data, claimed ? claimed : m->size - 8 + (how >= 232) - (how >= 236) * 2u, 8);
     make_fill(m, 5, how & 2 && at < m->cap ? (size_t)at : data);
 }

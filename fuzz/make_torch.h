@@ -4,12 +4,12 @@
 
 #include "make.h"
 
-enum { MAKE_STORAGES = 4 };
+enum { MAKE_STORAGES = 4, MAKE_MOST_STORAGES = 64 };
 
 /* What a pickle refers to. */
 struct make_storages {
-    size_t sizes[MAKE_STORAGES];
-    unsigned n_memo;
+    size_t sizes[MAKE_MOST_STORAGES];
+    unsigned n, n_memo;
 };
 
 /* -- opcodes -- */
@@ -63,11 +63,12 @@ static void make_int_or_other(struct maker *m, uint64_t x)
 
 static void make_counts(struct maker *m, const uint64_t *counts, size_t n)
 {
-    if (make_rarely(m, 32)) make_global(m, "torch.Size"), make_op(m, '(');
+    const int is_size = make_rarely(m, 16);
+    if (is_size) make_global(m, "torch.Size"), make_op(m, '(');
     make_op(m, '(');
     for (size_t i = 0; i < n; i++) make_int(m, counts[i]);
     make_op(m, 't');
-    if (make_rarely(m, 64)) make_op(m, 0x85), make_op(m, 'R');
+    if (is_size) make_op(m, 't'), make_op(m, 'R');
 }
 
 static void make_memo(struct maker *m, struct make_storages *s)
@@ -99,8 +100,9 @@ static void make_storage(struct maker *m, unsigned number, const struct torch_dt
         make_text_head(m, size);
         make_name(m, size);
     } else {
-        const char digit[2] = {(char)('0' + number), 0};
-        make_string(m, digit);
+        char digits[4];
+        snprintf(digits, sizeof digits, "%u", number % 1000);
+        make_string(m, digits);
     }
     make_string(m, "cpu");
     make_int_or_other(m, s->sizes[number] / width);
@@ -243,12 +245,39 @@ static void make_wrapped(struct maker *m, struct make_storages *s, unsigned dept
 static void make_stack_global(struct maker *m, struct make_storages *s)
 {
     const size_t module = make_count(m, 1), name = make_count(m, 1);
+    const unsigned number = s->n_memo;
+    size_t n = make_rarely(m, 8) ? make_count(m, 12) : 0;
     make_text_head(m, module);
     make_name(m, module);
+    make_memo(m, s);
     make_text_head(m, name);
     make_name(m, name);
-    make_op(m, 0x93);
     make_memo(m, s);
+    make_op(m, 0x93);
+    while (n--) { /* again and again of the same texts */
+        make_op(m, '0');
+        make_get(m, number), make_get(m, number + 1);
+        make_op(m, 0x93);
+    }
+}
+
+/* All storages, each a tensor. */
+static void make_every(struct maker *m, const struct make_storages *s)
+{
+    const struct torch_dtype *const dtype = &torch_dtypes[make_one_of(m, 10)];
+    make_text(m, "}(");
+    for (unsigned i = 0; i < s->n; i++) {
+        const uint64_t n = s->sizes[i] / (dtype->bits / 8), one = 1;
+        make_int(m, i);
+        make_global(m, "torch._utils._rebuild_tensor_v2");
+        make_op(m, '(');
+        make_storage(m, i, dtype, s);
+        make_int(m, 0);
+        make_counts(m, &n, 1);
+        make_counts(m, &one, 1);
+        make_text(m, "\x89NtR");
+    }
+    make_op(m, 'u');
 }
 
 static void make_scalar(struct maker *m)
@@ -358,7 +387,8 @@ static void make_pickle(struct maker *m, struct make_storages *s)
     const size_t start = m->size;
     make_text(m, "\x80\2");
     s->n_memo = 0;
-    make_object(m, s, 1 + make_one_of(m, 5));
+    if (s->n > MAKE_STORAGES) make_every(m, s);
+    else make_object(m, s, 1 + make_one_of(m, 5));
     make_op(m, '.');
     make_damage(m, start);
 }
@@ -464,8 +494,10 @@ static void make_archive(struct maker *m, uint8_t *scratch)
         memcpy(prefix + size, "/", 2);
         a.prefix = prefix;
     }
-    for (unsigned i = 0; i < MAKE_STORAGES; i++) {
-        s.sizes[i] = make_count(m, 16);
+    s.n = make_rarely(m, 8) ? make_one_of(m, MAKE_MOST_STORAGES) : MAKE_STORAGES;
+    if (s.n < MAKE_STORAGES) s.n = MAKE_STORAGES;
+    for (unsigned i = 0; i < s.n; i++) {
+        s.sizes[i] = i < MAKE_STORAGES ? make_count(m, 16) : 16;
         if (s.sizes[i] < 16) s.sizes[i] *= 16;
     }
     pickle = *m;
@@ -481,9 +513,10 @@ static void make_archive(struct maker *m, uint8_t *scratch)
         if (size > 9) memset(name + 9, 'x', size - 9);
         make_member(&a, "byteorder", 9, (uint8_t *)name, size, 0);
     }
-    for (unsigned i = 0; i < MAKE_STORAGES; i++) {
-        const char number[] = {'d', 'a', 't', 'a', '/', (char)('0' + i)};
-        make_member(&a, number, sizeof number, NULL, s.sizes[i], make_choice(m));
+    for (unsigned i = 0; i < s.n; i++) {
+        char number[16];
+        snprintf(number, sizeof number, "data/%u", i);
+        make_member(&a, number, strlen(number), NULL, s.sizes[i], make_choice(m));
     }
     for (unsigned n = make_one_of(m, 3); n--;) { /* others, of long names */
         struct maker text = *m;
@@ -494,7 +527,7 @@ static void make_archive(struct maker *m, uint8_t *scratch)
         make_text(&text, how & 8 ? "data/" : "");
         make_name(&text, name_size < sizeof name ? name_size : sizeof name);
         m->in = text.in;
-        make_member(&a, name, text.size, NULL, make_one_of(m, 16), make_choice(m));
+        make_member(&a, name, text.size, NULL, make_count(m, 2), make_choice(m));
     }
     make_end(&a);
 }

@@ -118,7 +118,7 @@ def manifest():
 
 def torch():
     for i, data in enumerate(decisions(240, 3)):
-        yield data + bytes([4 + i % 3])
+        yield data + bytes([4 + i % 4])
     item = torch_file({'w': F}, {'0': bytes(range(24))}, prefix='archive/')
     for protocol in 2, 4:
         items = [('w', [4, 3], [2 * i, 0], i * len(item), len(item)) for i in range(2)]
