@@ -49,7 +49,7 @@ static enum container_result read_item_place(struct dcp *d, const struct pickle_
     if (!place->name || !place->file ||
         !pickle_count(p, pickle_member(p, link->value, "offset"), &place->offset) ||
         !pickle_count(p, pickle_member(p, link->value, "length"), &place->size) ||
-        place->size > CONTAINER_MAX_SIZE || place->offset > CONTAINER_MAX_SIZE - place->size)
+        place->offset > CONTAINER_MAX_SIZE - place->size)
         return dcp_bad(d, "its storage_data are not understood");
     d->n++;
     return CONTAINER_OK;
