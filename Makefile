@@ -23,6 +23,8 @@
 #                          get most of the time
 #   make test-mutants      how many of some hundred bugs, put into lmc.h one at a time, the tests
 #                          catch
+#   make budget            lines, code, words and bytes of compressed cases, against limits and what
+#                          was recorded; make budget-record records them
 #   make bench             measure, and write bench/REPORT.md; QUICK=1 make bench: a trial, to
 #                          build/quick/
 #   make install           the command, its other names unlmc and lmccat, the manual page,
@@ -209,6 +211,12 @@ bench:
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run
 
+budget: build/lmc
+	tools/budget
+
+budget-record: build/lmc
+	tools/budget --record
+
 LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
@@ -249,4 +257,4 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
-    fuzz fuzz-all test-mutants bench install uninstall clean FORCE
+    fuzz fuzz-all test-mutants bench budget budget-record install uninstall clean FORCE
