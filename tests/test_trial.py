@@ -106,6 +106,26 @@ class Arguments(Case):
         self.lmc("./test")
         self.lmc("test", "a.lmc", "test.lmc")
 
+    def test_options_that_others_have(self):
+        """Second trial, finding 12: "there is no option", and not what there is."""
+        self.write("a", b"hello")
+        self.lmc("a")
+        for args, says in ((("--bse", "a"), "did you mean '--base'"), (("--thread", "2", "a"), "did you mean '--threads'"),
+                           (("--compres", "a"), "did you mean '--compress'"), (("--hel",), "did you mean '--help'"),
+                           (("--recur", "a"), "did you mean '--recursive'"), (("--ouptut=b", "a"), "no option '--ouptut'; did you mean '--output'"),
+                           (("-j2", "a"), "-T sets the number of threads"), (("--jobs=2", "a"), "-T sets"),
+                           (("--level", "3", "a"), "levels are --fast, --max and --archive"), (("--best", "a"), "levels are"),
+                           (("-d", "-C", "out", "a.lmc"), "-o names the output"), (("-x", "a.lmc"), "-d restores"), (("-xf", "a.lmc"), "-d restores"),
+                           (("x", "a.lmc"), "-d restores"), (("--exclude", "b", "a"), "a directory is compressed whole"),
+                           (("-n", "a"), "nothing is removed without --rm"), (("--dry-run", "a"), "nothing is removed without --rm"),
+                           (("series", "s", "gc", "--dryrun"), "did you mean '--dry-run'")):
+            self.refuses(None, *args, code=2, says=says)
+        for args in (("--no-", "a"), ("--xyz", "a"), ("-y", "a")):  # nothing near, or several
+            self.assertNotIn(b"did you mean", self.lmc(*args, code=2).stderr)
+        self.write("x", b"a file")
+        self.lmc("x")
+        self.refuses(None, "--" + 5000 * "x", "a", code=2, says="there is no option '--xxx")
+
     def test_two_modes(self):
         """Finding 32: the last one was taken."""
         self.write("a", b"hello")
