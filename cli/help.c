@@ -160,6 +160,7 @@ static const struct topic topics[] = {
                 "\n"
                 "The content decides, whatever the name. But a FILE that is named so and has a\n"
                 "broken header is an error: it would be useless. --opaque stores it all the same.\n"
+                "So is a git LFS pointer, whatever its name: 'git lfs pull' fetches the file.\n"
                 "Below a DIR it is stored as plain bytes, with a warning. What is not understood\n"
                 "of a file of PyTorch (big-endian, quantised, compressed or unknown storages) is\n"
                 "bytes, as are its files of before 1.6, and in a pipe; -v says why. Everything\n"

@@ -1019,7 +1019,7 @@ class Directories(Case):
     def test_bad_container_in_a_directory(self):
         """Half a download must not keep the rest from being stored; but who names the file means a container."""
         for name in ("sub/model.safetensors", "x.gguf", "y.npy"):
-            self.write("d/" + name, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+            self.write("d/" + name, b"<!DOCTYPE html><title>404: there is no such model here</title>\n")
             self.refuses("d/" + name, code=1, says="--opaque")
         self.write("d/good.safetensors", safetensors([("w", "BF16", [9], bf16(9))]))
         text = self.lmc("d", says="d/sub/model.safetensors: is not a valid safetensors file").stderr.decode()
@@ -1031,6 +1031,33 @@ class Directories(Case):
         self.lmc("-f", "--opaque", "d")
         self.lmc("-r", "d", says="d/y.npy: is not a valid NumPy file")
         self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
+
+    def test_git_lfs_pointers(self):
+        """What stands there until git LFS fetches the file. It was a safetensors header of 2336927755350992246 bytes, or fine."""
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345678\n" % (b"4d" * 32)
+        says = "is a git LFS pointer, not the file; run 'git lfs pull'"
+        for name in ("a.safetensors", "a.bin", "a.lmc"):
+            self.write(name, pointer)
+        self.write("good", b"good")
+        for args in (("a.safetensors",), ("a.bin",), ("stats", "a.bin"), ("diff", "a.bin", "good"), ("--base", "a.bin", "good")):
+            self.refuses(None, *args, code=1, says=says + ", or use --opaque")
+        for args in (("-d", "a.lmc"), ("-d", "a.lmc", "w"), ("-t", "a.lmc"), ("-l", "a.lmc"), ("cat", "a.lmc", "w"), ("stats", "a.lmc"), ("verify", "a.lmc"),
+                     ("salvage", "a.lmc"), ("apply", "a.lmc", "good"), ("--base", "a.lmc", "good"), ("rebase", "--onto", "none", "a.lmc", "-o", "b")):
+            self.refuses(None, *args, code=1, says=says)
+        self.refuses(None, "-d", "-o", "b", stdin=pointer, code=1, says=says)
+        self.lmc("--opaque", "a.bin")
+        self.assertEqual(self.lmc("-dc", "a.bin.lmc").stdout, pointer)
+        self.write("d/a.gguf", pointer)
+        self.write("d/b", pointer)
+        self.assertEqual(self.lmc("d", says="d/a.gguf: " + says).stderr.count(b"git lfs pull"), 2)
+        self.lmc("-d", "d.lmc", "-o", "e")
+        self.assertEqual(self.read("e/b"), pointer)
+        self.assertEqual(self.lmc("-r", "d", says=says).stderr.count(b"git lfs pull"), 2)
+
+    def test_empty_files(self):
+        self.write("e.lmc", b"")
+        for args in (("-d",), ("-t",), ("-l",), ("cat",), ("stats",), ("verify",), ("salvage",)):
+            self.refuses(None, *args, "e.lmc", code=3, says="e.lmc: is empty")
 
     def test_broken_file_name_is_shown_without_control_characters(self):
         self.write("d/\033[31m", b"x")

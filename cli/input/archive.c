@@ -65,6 +65,7 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     const int is_read = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0;
     if (fd >= 0) close(fd);
     if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);
+    if (st.st_size == 0) return fail(CODE_CORRUPT, name, "is empty");
     if (is_read && memcmp(bytes, magic, sizeof magic) != 0)
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
                     memcmp(bytes, magic, 4) == 0
@@ -109,6 +110,8 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",
                             bit);
+    if (status == LMC_ERR_NOT_LMC && container_is_lfs_pointer(header, LMC_FILE_HEADER_SIZE))
+        return fail(CODE_ERROR, name, LFS_POINTER_SAYS);
     if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
         status == LMC_ERR_CHECKSUM)
         return fail_damaged(name, status, where);

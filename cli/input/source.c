@@ -150,6 +150,15 @@ static void look_through_view(struct source *s, const struct common *o)
     if (result != CONTAINER_OK) container_free(c);
 }
 
+/* What was named was meant to be more than that. */
+static int take_lfs_pointer(const struct source *s, const struct common *o)
+{
+    if (s->is_named)
+        return fail(CODE_ERROR, s->name, LFS_POINTER_SAYS ", or use --opaque to take it as it is");
+    if (o->verbosity > 0) say(s->name, LFS_POINTER_SAYS "; taken as it is");
+    return CODE_OK;
+}
+
 int identify_source(struct source *s, const struct common *o)
 {
     enum container_kind expected =
@@ -164,6 +173,7 @@ int identify_source(struct source *s, const struct common *o)
             make_raw_tensor(s, o->dtype);
             return CODE_OK;
         }
+        if (container_is_lfs_pointer(s->head, s->head_size)) return take_lfs_pointer(s, o);
         if (S_ISREG(s->st.st_mode) && container_wants_view(s->head, s->head_size, s->name)) {
             look_through_view(s, o);
             return CODE_OK;

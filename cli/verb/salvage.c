@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <jansson.h>
 
+#include "../format/container.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/archive.h"
@@ -250,7 +251,8 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
-    if (status == LMC_ERR_NOT_LMC)
+    if (status == LMC_ERR_NOT_LMC && archive_size(&s->archive) != 0 &&
+        !container_is_lfs_pointer(s->archive.header, sizeof s->archive.header))
         return fail(CODE_CORRUPT, s->archive.name, "nothing of a snapshot was found in it");
     return status == LMC_OK && lmc_salvage_get_damage(s->salvage, &s->damage) == LMC_OK
                ? CODE_OK
