@@ -13,6 +13,7 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
 #include "../sys/attributes.h"
@@ -109,11 +110,10 @@ static int write_part(struct output *out, const void *data, size_t size)
     return error ? fail_output(out, error) : CODE_OK;
 }
 
-static int fail_tensor(const struct extract *e, enum lmc_status status)
+/* at: in the tensor */
+static int fail_tensor(const struct extract *e, enum lmc_status status, uint64_t at)
 {
-    char where[300];
-    snprintf(where, sizeof where, " (in the tensor '%.200s')", e->tensor->name);
-    return fail_archive_at(e->archive, status, where);
+    return fail_damage(e->archive, status, e->file, e->tensor->offset + at);
 }
 
 /* All of a tensor, as a stream: so that it is written part by part, and is known to be the tensor
@@ -137,7 +137,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
         status = read_counted_tensor(p->e->archive, p->e->file, p->e->tensor, p->done, p->window,
                                      p->size);
         p->code = status == LMC_OK ? write_elements(p->e, p->out, p->window, p->size)
-                                   : fail_tensor(p->e, status);
+                                   : fail_tensor(p->e, status, p->done);
         if (p->code != CODE_OK) return LMC_ERR_READ;
         p->done += p->size;
         p->at = 0;
@@ -160,7 +160,7 @@ static int copy_large_tensor(struct extract *e, unsigned char *window, struct ou
     if (p.code != CODE_OK) return p.code;
     if (status == LMC_OK && memcmp(tensor.identity, e->tensor->identity, LMC_IDENTITY_SIZE) != 0)
         status = LMC_ERR_CORRUPT;
-    return status == LMC_OK ? CODE_OK : fail_tensor(e, status);
+    return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
 /* A piece that is larger than the window, part by part. */
@@ -171,7 +171,8 @@ static int copy_large_piece(struct extract *e, unsigned char *window, struct out
         size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
         enum lmc_status status =
             read_counted_tensor(e->archive, e->file, e->tensor, place + done, window, part);
-        int code = status == LMC_OK ? write_elements(e, out, window, part) : fail_tensor(e, status);
+        int code = status == LMC_OK ? write_elements(e, out, window, part)
+                                    : fail_tensor(e, status, place + done);
         if (code != CODE_OK) return code;
         done += part;
     }
@@ -194,7 +195,7 @@ static int copy_window(struct extract *e, unsigned char *window, struct output *
     }
     status =
         read_counted_tensor(e->archive, e->file, e->tensor, place, window, (size_t)(end - place));
-    if (status != LMC_OK) return fail_tensor(e, status);
+    if (status != LMC_OK) return fail_tensor(e, status, place);
     while (e->left > ahead.left) {
         int code = write_elements(e, out, window + (place_of_piece(e) - place), (size_t)e->piece);
         if (code != CODE_OK) return code;
@@ -422,7 +423,8 @@ static int copy_whole_file(struct extract *e, struct output *out)
         const uint64_t left = e->tensor->size - at;
         const size_t part = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
         const enum lmc_status status = read_counted(e->archive, e->file, at, window, part);
-        code = status == LMC_OK ? write_part(out, window, part) : fail_archive(e->archive, status);
+        code = status == LMC_OK ? write_part(out, window, part)
+                                : fail_damage(e->archive, status, e->file, at);
         at += part;
     }
     free(window);

@@ -14,6 +14,7 @@
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/common.h"
+#include "../input/damage.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
@@ -237,13 +238,6 @@ static int clear_place(struct extraction *x, const char *full, int *is_fresh)
     return error ? fail_errno(full, error, "cannot remove the link") : CODE_OK;
 }
 
-static int fail_file(const struct extraction *x, const lmc_file *f, enum lmc_status status)
-{
-    char where[320];
-    snprintf(where, sizeof where, " (in '%.300s')", f->path);
-    return fail_archive_at(&x->archive, status, where);
-}
-
 static int copy_file(struct extraction *x, size_t number, struct output *out)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
@@ -252,7 +246,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
         const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
         const enum lmc_status status = read_counted(&x->archive, number, at, x->window, size);
         int error;
-        if (status != LMC_OK) return fail_file(x, f, status);
+        if (status != LMC_OK) return fail_damage(&x->archive, status, number, at);
         crc = lmc_crc32c(crc, x->window, size);
         error = write_output(out, x->window, size);
         if (error) return fail_output(out, error);
@@ -261,7 +255,7 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
     }
     x->size += f->size;
     x->n_files++;
-    return crc == f->crc ? CODE_OK : fail_file(x, f, LMC_ERR_CHECKSUM);
+    return crc == f->crc ? CODE_OK : fail_damage(&x->archive, LMC_ERR_CHECKSUM, number, 0);
 }
 
 /* path: where it is restored, below the target */
