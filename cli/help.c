@@ -145,7 +145,10 @@ static const struct topic topics[] = {
              "(Also: lmc list, ls, info.) What is in it, by its index, nothing decoded: files,\n"
              "tensors with dtype and shape, sizes, ratio; of a delta the chain of its bases as\n"
              "far as it can be seen. -v: identities, and names in full; --json: all, for\n"
-             "programs. It needs a file, not a pipe: the index stands at the end.\n"},
+             "programs. It needs a file, not a pipe: the index stands at the end.\n"
+             "\n"
+             "FILE may also be one that is not compressed (safetensors, GGUF, NumPy, PyTorch,\n"
+             "DCP), or a directory of such files: their tensors are listed as they are.\n"},
     {"formats", "The tensors of these files are found and coded by their dtype, and can be listed\n"
                 "and read alone:\n"
                 "\n"
@@ -449,6 +452,8 @@ static const struct topic topics[] = {
             "that lmc does not know, can be read as a whole only. If a tensor's name ends\n"
             "like a slice, the name wins. The array of a .npy file has an empty name: lmc cat\n"
             "a.npy.lmc '[0:10]'. A lone tensor needs no name.\n"
+            "\n"
+            "FILE may also be what is not compressed, as for lmc -l: x.safetensors, ck.pt.\n"
             "\n"
             "--npy     write a .npy file, as np.save does; dtypes that NumPy lacks become raw\n"
             "          bytes: np.load('w.npy').view(ml_dtypes.bfloat16)\n"

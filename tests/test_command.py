@@ -436,7 +436,8 @@ class Verbs(Case):
                          [("a", "F32", [4, 25], 400), ("b", "BF16", [], 2), ("e", "F16", [0, 5], 0)])
         self.assertEqual(o["packed_size"], os.path.getsize(self.path("m.safetensors.lmc")))
         self.assertEqual(o["size"], os.path.getsize(self.path("m.safetensors")))
-        self.lmc("-l", "m.safetensors", code=3)
+        self.write("m.txt", b"no tensors")
+        self.lmc("-l", "m.txt", code=3, says="not an LMC file")
         self.lmc("-l", "-", code=1, says="save it to a file", stdin=b"abc")
 
     def test_no_escapes_reach_the_terminal(self):
@@ -1292,6 +1293,41 @@ class Cat(Case):
 
     def cat(self, tensor, *args, **more):
         return self.lmc("cat", "m.safetensors.lmc", tensor, *args, **more).stdout
+
+    def test_files_that_are_not_compressed(self):
+        """-l and cat take what stats takes: the same tensors, and the same bytes, as of the snapshot of it."""
+        def tensors(name):
+            told = json.loads(self.lmc("-l", "--json", name).stdout)
+            self.assertEqual(told["size"], sum(f["size"] for f in told["files"]))
+            return [(f["path"], f["kind"], f["size"], [(t["name"], t["dtype"], t["shape"], t["offset"], t["size"]) for t in f["tensors"]]) for f in told["files"]]
+        data = bf16(200)
+        self.write("x.gguf", gguf([("g", "BF16", [10, 20], data)]))
+        self.write("y.npy", npy("<f4", (5, 2), f32(10)))
+        self.write("d/a/m.safetensors", self.read("m.safetensors"))
+        self.write("d/x.gguf", self.read("x.gguf"))
+        self.write("d/config.json", b"{}")
+        os.makedirs(self.path("d/empty"))
+        for name in ("m.safetensors", "x.gguf", "y.npy", "d"):
+            self.lmc("-qf", name, "-o", "p.lmc")
+            self.assertEqual(tensors(name), tensors("p.lmc"))
+            for _, _, _, listed in tensors(name):
+                for tensor, dtype, shape, _, _ in listed:
+                    self.assertEqual(self.lmc("cat", name, tensor).stdout, self.lmc("cat", "p.lmc", tensor).stdout)
+                    if tensor and shape and dtype in ("F32", "BF16"):
+                        self.assertEqual(self.lmc("cat", "--npy", name, tensor + "[1:]").stdout, self.lmc("cat", "--npy", "p.lmc", tensor + "[1:]").stdout)
+            text = self.lmc("-l", name).stdout.decode()
+            self.assertIn(name + ": not compressed: ", text)
+            for tensor in [t[0] for f in tensors(name) for t in f[3]]:
+                self.assertIn(tensor, text)
+        self.assertEqual(self.lmc("cat", "d", "--safetensors", "g").stdout, self.lmc("cat", "p.lmc", "--safetensors", "g").stdout)
+        self.assertEqual(self.lmc("cat", "d", "--file", "config.json").stdout, b"{}")
+        self.lmc("cat", "m.safetensors", "nothing", code=1, says="has no tensor 'nothing'; 'lmc -l' lists them")
+        self.lmc("cat", "d", code=2, says="has several tensors; name one")
+        for source, output in (("x.gguf", "x.gguf"), ("d", "d/x.gguf")):
+            self.refuses(None, "cat", source, "g", "-f", "-o", output, code=1, says="same file")
+        self.write("bad.safetensors", self.read("m.safetensors")[:20])
+        for args in (("-l",), ("cat",)):
+            self.lmc(*args, "bad.safetensors", code=1, says="is not a valid safetensors file")
 
     def test_whole_tensors(self):
         self.assertEqual(self.cat("w"), self.data)

@@ -3,7 +3,7 @@
 _lmc_members() { # paths in the snapshot that stands before the cursor
     local word
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        if [[ $word == *.lmc && -f $word ]]; then
+        if [[ -f $word && ($word == *.lmc || $verb == cat) ]]; then
             lmc -l --json "$word" 2>/dev/null | tr '{' '\n' | sed -n "s/^\"$1\":\"\([^\"\\\\]*\)\".*/\1/p"
             return
         fi
@@ -21,7 +21,7 @@ _lmc() {
     COMPREPLY=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [[ -z $verb && " $verbs extract ls " == *" $word "* ]] && verb=$word
-        [[ $word == *.lmc ]] && has_snapshot=1
+        [[ $word == *.lmc || ($verb == cat && -f $word) ]] && has_snapshot=1
         [[ $word == -d* || $word == --decompress || $word == --uncompress ]] && verb=decompress
     done
     case $prev in

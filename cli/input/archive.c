@@ -244,13 +244,18 @@ static enum lmc_status check_identities(const lmc_file *f, lmc_tensor *tensors, 
                : LMC_ERR_CORRUPT;
 }
 
+lmc_base files_of_archive(const struct archive *a)
+{
+    return a->plain ? *a->plain : lmc_reader_base(a->reader);
+}
+
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size)
 {
-    const lmc_base by_reader = lmc_reader_base(a->reader);
-    const lmc_file *f = lmc_reader_get_file(a->reader, file_number);
-    enum lmc_status status = by_reader.read(by_reader.user, file_number, offset, dst, size);
-    if (status == LMC_OK && size && size == f->size) {
+    const lmc_base files = files_of_archive(a);
+    const lmc_file *f = files.get_file(files.user, file_number);
+    enum lmc_status status = files.read(files.user, file_number, offset, dst, size);
+    if (status == LMC_OK && size && size == f->size && !a->plain) {
         lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
         uint32_t crc = 0;
         status = check_identities(f, tensors, dst, &crc);
@@ -264,10 +269,10 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size)
 {
-    const lmc_base by_reader = lmc_reader_base(a->reader);
+    const lmc_base files = files_of_archive(a);
     enum lmc_status status =
-        by_reader.read(by_reader.user, file_number, tensor->offset + offset, dst, size);
-    if (status == LMC_OK && size && size == tensor->size) {
+        files.read(files.user, file_number, tensor->offset + offset, dst, size);
+    if (status == LMC_OK && size && size == tensor->size && !a->plain) {
         lmc_memory memory;
         const lmc_stream stream = stream_of_bytes(&memory, dst, size);
         lmc_tensor found = *tensor;

@@ -138,7 +138,8 @@ int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *b
 
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
 {
-    const lmc_file *const f = lmc_reader_get_file(a->reader, number);
+    const lmc_base files = files_of_archive(a);
+    const lmc_file *const f = files.get_file(files.user, number);
     uint64_t budget = DAMAGE_BUDGET;
     char text[DAMAGE_TEXT];
     size_t next = 0;

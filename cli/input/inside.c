@@ -27,9 +27,10 @@ static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
 /* The number of .metadata in the directory of that path. SIZE_MAX: there is none. */
 static size_t find_metadata(const struct archive *a, const char *path)
 {
-    const size_t n = snapshot_info(a->reader).n_files, size = (size_t)(base_name(path) - path);
-    for (size_t i = 0; i < n; i++) {
-        const lmc_file *f = lmc_reader_get_file(a->reader, i);
+    const lmc_base files = files_of_archive(a);
+    const size_t size = (size_t)(base_name(path) - path);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
         if (strncmp(f->path, path, size) == 0 && strcmp(f->path + size, ".metadata") == 0) return i;
     }
     return SIZE_MAX;
@@ -39,7 +40,8 @@ static size_t find_metadata(const struct archive *a, const char *path)
 static int read_metadata(struct dcp *d, struct archive *a, const char *path)
 {
     const size_t i = find_metadata(a, path);
-    const lmc_file *f = i == SIZE_MAX ? NULL : lmc_reader_get_file(a->reader, i);
+    const lmc_base files = files_of_archive(a);
+    const lmc_file *f = i == SIZE_MAX ? NULL : files.get_file(files.user, i);
     enum container_result result = CONTAINER_BAD;
     void *data;
     if (!f || f->size > PICKLE_MAX_SIZE) return 0;
@@ -53,16 +55,14 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path)
 
 int look_inside(struct container *c, struct archive *a, size_t file)
 {
-    const lmc_file *f = lmc_reader_get_file(a->reader, file);
-    struct place_in_archive place;
+    struct place_in_archive place = {files_of_archive(a), file};
+    const lmc_file *f = place.content.get_file(place.content.user, file);
     struct view v;
     struct dcp d;
     unsigned char head[4];
     enum container_result result;
     int is_known;
     if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
-    place.content = lmc_reader_base(a->reader);
-    place.file = file;
     v.size = f->size;
     v.read = read_inside;
     v.user = &place;

@@ -16,6 +16,7 @@
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
+#include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
@@ -220,9 +221,10 @@ static int copy_pieces(struct extract *e, struct output *out)
     if (e->view) code = copy_view(e->archive, e->file, e->view, &e->slice, write_view_elements, e);
     else
         while (e->left && code == CODE_OK)
-            code = e->piece <= WINDOW_SIZE       ? copy_window(e, window, out)
-                   : e->piece == e->tensor->size ? copy_large_tensor(e, window, out)
-                                                 : copy_large_piece(e, window, out);
+            code = e->piece <= WINDOW_SIZE ? copy_window(e, window, out)
+                   : e->piece == e->tensor->size && !e->archive->plain
+                       ? copy_large_tensor(e, window, out)
+                       : copy_large_piece(e, window, out);
     free(e->wide);
     e->wide = NULL;
     free(window);
@@ -255,18 +257,38 @@ static int write_npy_header(const struct extract *e, struct output *out)
     return write_part(out, text, end);
 }
 
+/* The tensor of that name, in any file or that one. */
+static enum lmc_status find_listed(struct extract *e, const char *name, const char *file)
+{
+    const lmc_base files = files_of_archive(e->archive);
+    enum lmc_status status = LMC_ERR_NOT_FOUND;
+    if (!e->archive->plain)
+        return lmc_reader_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
+        for (size_t k = 0; k < f->n_tensors && (!file || strcmp(f->path, file) == 0); k++) {
+            if (strcmp(f->tensors[k].name, name) != 0) continue;
+            if (status == LMC_OK) return LMC_ERR_AMBIGUOUS;
+            e->file = i;
+            e->tensor = &f->tensors[k];
+            status = LMC_OK;
+        }
+    }
+    return status;
+}
+
 /* The tensor of that name, as PyTorch has it, if the file that has it is one of PyTorch. */
 static enum lmc_status find_named(struct extract *e, const char *name, const char *file)
 {
-    lmc_reader *const reader = e->archive->reader;
-    enum lmc_status status = lmc_reader_find_tensor(reader, file, name, &e->file, &e->tensor);
+    const lmc_base files = files_of_archive(e->archive);
+    enum lmc_status status = find_listed(e, name, file);
     const size_t first = status == LMC_OK ? e->file : 0,
-                 end = status == LMC_OK ? first + 1 : snapshot_info(reader).n_files;
+                 end = status == LMC_OK ? first + 1 : files.n_files;
     struct container c;
     if (status != LMC_OK && status != LMC_ERR_NOT_FOUND) return status;
     for (size_t i = first; i < end; i++) {
         const struct container_view *view;
-        if (file && strcmp(lmc_reader_get_file(reader, i)->path, file) != 0) continue;
+        if (file && strcmp(files.get_file(files.user, i)->path, file) != 0) continue;
         if (!look_inside(&c, e->archive, i)) continue;
         view = find_container_view(&c, name);
         if (view && e->view) status = LMC_ERR_AMBIGUOUS;
@@ -306,8 +328,9 @@ static int find_tensor(struct extract *e, const char *text, const char *file, in
 /* Without a name: the only tensor there is. */
 static int find_only_tensor(struct extract *e)
 {
-    for (size_t i = 0; i < snapshot_info(e->archive->reader).n_files; i++) {
-        const lmc_file *f = lmc_reader_get_file(e->archive->reader, i);
+    const lmc_base files = files_of_archive(e->archive);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
         if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
             return fail(CODE_USAGE, e->archive->name,
                         "has several tensors; name one ('lmc -l' lists them)");
@@ -371,9 +394,9 @@ static int plan_widening(struct extract *e, const struct cat_options *options)
 /* A file of the snapshot as if it were a tensor: its bytes. */
 static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
 {
-    const lmc_reader *reader = e->archive->reader;
-    for (size_t i = 0; i < snapshot_info(reader).n_files; i++) {
-        const lmc_file *f = lmc_reader_get_file(reader, i);
+    const lmc_base files = files_of_archive(e->archive);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *f = files.get_file(files.user, i);
         if (strcmp(f->path, file) != 0 || f->kind != LMC_FILE_REGULAR) continue;
         memset(whole, 0, sizeof *whole);
         whole->name = f->path;
@@ -393,7 +416,8 @@ static int follow_file(const struct archive *a, struct cat_options *options, cha
     struct links links;
     size_t number;
     int code = CODE_OK;
-    if (!options->file || lmc_reader_find_file(a->reader, options->file, &number) == LMC_OK)
+    if (!options->file || a->plain ||
+        lmc_reader_find_file(a->reader, options->file, &number) == LMC_OK)
         return CODE_OK;
     if (read_links(&links, a->reader) != 0) return fail_bad_links(a->name);
     *led = resolve_links(&links, options->file, &first, NULL);
@@ -589,17 +613,19 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     const struct common *o = &given->common;
     char *led = NULL;
     struct archive a;
+    struct plain plain;
     struct extract e;
     struct output out;
     struct attributes attributes;
     const lmc_base *base;
     double start = now();
-    int code = open_archive_file(&a, path, o);
+    int code = open_archive_or_plain(&a, &plain, path, o);
     memset(&out, 0, sizeof out);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
-    if (code == CODE_OK) code = find_base_of_archive(&a, &base, o);
+    if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
-    if (code == CODE_OK) code = read_archive_index(&a, base);
+    if (code == CODE_OK && !a.plain) code = read_archive_index(&a, base);
+    if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
     memset(&e, 0, sizeof e);
     memset(&attributes, 0, sizeof attributes);
@@ -623,6 +649,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     }
     container_free(&e.inside);
     close_archive(&a);
+    close_plain(&plain);
     free(led);
     return code;
 }

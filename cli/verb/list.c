@@ -17,8 +17,10 @@
 #include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
+#include "../input/plain.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "list_plain.h"
 
 /* A record is a tree in memory, which takes up to 80 times its text. The tensors that an honest one
  * tells of are larger than it by far. */
@@ -431,10 +433,13 @@ int list_file(const char *path, const struct list_options *options)
 {
     const struct common *o = &options->common;
     struct archive a;
-    int code = open_archive_file(&a, path, o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && options->json) print_json(&a);
+    struct plain plain;
+    int code = open_archive_or_plain(&a, &plain, path, o);
+    if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
+    if (code == CODE_OK && a.plain) list_plain(&plain, a.name, options);
+    else if (code == CODE_OK && options->json) print_json(&a);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
+    close_plain(&plain);
     return code;
 }
