@@ -298,7 +298,7 @@ class Outputs(Case):
         os.unlink(self.path("c.st.lmc"))
         self.lmc("--rm", "--base", "a.st", "c.st", code=1, says="is not removed: nothing of it was found in the base a.st")
         self.assertTrue(os.path.exists(self.path("c.st")))
-        self.lmc("-v", "-f", "--base", "a.st", "b.st", says=" blocks are coded against a.st")
+        self.lmc("-v", "-f", "--base", "a.st", "b.st", says=" of the bytes are coded against a.st")
         self.lmc("--rm", "-f", "--base", "a.st", "b.st")
         self.assertFalse(os.path.exists(self.path("b.st")))
 
@@ -1042,7 +1042,7 @@ class Surprises(Case):
                 self.assertEqual(text.count(" -> "), 1, text)  # one summary
                 self.write("o/y.lmc", out)
                 if name == "near.st":
-                    self.assertRegex(text, r"\d+ of \d+ blocks are coded against a.st")
+                    self.assertRegex(text, r"\d+\.\d\d % of the bytes are coded against a.st")
                     self.assertLess(len(out), len(self.read("o/alone.lmc")) / 2)
                     self.lmc("-t", "--no-search", "o/y.lmc", code=4)
                     self.lmc("-t", "--base", "a.st", "o/y.lmc")
@@ -1236,6 +1236,19 @@ class Surprises(Case):
             for word in words:
                 self.assertEqual(self.lmc(word, "--help").stdout, pages[topic])
         self.assertEqual(len({*pages.values(), overview}), 5)
+
+
+class SecondTrial(Case):
+    """The findings of a second user, by their numbers."""
+
+    def test_27_share_of_the_base_in_bytes(self):
+        """-v counted blocks, which say nothing: an element of a tensor is a byte or eight."""
+        old, new = bf16(40000), f32(60000, 2)
+        self.write("a.st", safetensors([("w", "BF16", [40000], old), ("x", "F32", [10], bytes(40))]))
+        self.write("b.st", safetensors([("w", "BF16", [40000], moved(old, 2, 0.01)), ("new", "F32", [60000], new)]))
+        text = self.lmc("-v", "--base", "a.st", "b.st").stderr.decode()
+        share = float(re.search(r"b\.st: ([0-9.]+) % of the bytes are coded against a\.st", text).group(1))
+        self.assertAlmostEqual(share, 100 * 80000 / (80000 + 240000), delta=0.2)  # 25 %; of the blocks it is another share
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     free(window);
     code = finish_snapshot(code, writer, out, &m, &use, o);
     if (is_useless)
-        *is_useless = code == CODE_OK && base && use.is_measured && use.n_predicted == 0;
+        *is_useless = code == CODE_OK && base && use.is_measured && use.predicted_size == 0;
     if (is_useless && *is_useless && out->held >= 0) close(take_held(out));
     else if (is_useless && *is_useless) discard_output(out);
     else if (code == CODE_OK) code = commit_output(out, attributes);

@@ -52,7 +52,7 @@ static int uses_base(const struct output *out)
 {
     struct base_use use;
     (void)measure_base_use(&use, out->held);
-    return use.n_predicted != 0;
+    return use.predicted_size != 0;
 }
 
 /* As lmc_sink asks; user: an output. Its outlet says why it has failed. */

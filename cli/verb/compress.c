@@ -13,6 +13,7 @@
 #include "../choose/record.h"
 #include "../choose/small_files.h"
 #include "../choose/twins.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/compare.h"
@@ -156,7 +157,7 @@ struct written {
 
 static int is_useless(const struct base_use *use, const struct compress_options *o)
 {
-    return o->common.bases->n && use->is_measured && use->n_predicted == 0;
+    return o->common.bases->n && use->is_measured && use->predicted_size == 0;
 }
 
 /* The sizes, and what the base was good for. */
@@ -165,10 +166,9 @@ static void say_written(const struct written *w, const char *name, const struct 
     const struct bases *bases = o->common.bases;
     say_unused_bases(1, &o->common);
     if (w->is_useless) return; /* it is written once more */
-    if (bases->n && w->use.is_measured && w->use.n_predicted && o->common.verbosity >= 2)
-        say(name, "%llu of %llu blocks are coded against %.300s",
-            (unsigned long long)w->use.n_predicted, (unsigned long long)w->use.n_blocks,
-            bases->list[0].name);
+    if (bases->n && w->use.is_measured && w->use.predicted_size && o->common.verbosity >= 2)
+        say(name, "%.2f %% of the bytes are coded against %.300s",
+            percent(w->use.predicted_size, w->use.size), bases->list[0].name);
     say_sizes(&o->common, name, w->from, w->to, w->from, w->start);
 }
 
