@@ -297,9 +297,15 @@ static int check_combinations(const struct arguments *a)
     return CODE_OK;
 }
 
-/* A verb among the files of a plain command line, where no file is called so. */
+/* A name that no file has, as "$x" is of a variable that is not set. Of tensors one may be empty. A
+ * verb among the files of a plain command line, where no file is called so. */
 static int check_names(const struct arguments *a)
 {
+    const int n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->n_names;
+    int is_empty = is_series(a) && !*a->directory;
+    for (int i = 0; i < n_files && i < a->n_names; i++) is_empty |= !*a->names[i];
+    if (is_empty)
+        return fail_usage(a, "%s", "a name is empty: ''; is a variable of the shell not set?");
     for (int i = 1; i < a->n_names && a->verb <= VERB_LIST; i++)
         for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
             if (strcmp(a->names[i], verbs[verb].word) == 0 && access(a->names[i], F_OK) != 0)
@@ -383,12 +389,12 @@ static int is_near(const char *a, const char *b)
     return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
 }
 
-/* A word that is no verb and no file, but has more behind it, or looks like a verb: it is a
- * mistake, and what comes behind it must not be compressed. */
+/* A word that is no verb and no file: it is a mistake, and what comes behind it must not be
+ * compressed. One behind options, and alone, is a file that is not there: "lmc -d model". */
 static int check_word(const struct reading *r, const char *word, int at)
 {
     char text[256];
-    const char *near = NULL;
+    const char *near = NULL, *series = "";
     size_t n = strlen(word);
     if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n ||
         access(word, F_OK) == 0)
@@ -397,9 +403,14 @@ static int check_word(const struct reading *r, const char *word, int at)
         if (is_near(word, verbs[verb].word)) near = verbs[verb].word;
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases && !near; i++)
         if (is_near(word, aliases[i].word)) near = aliases[i].word;
-    if (!near && next_argument(r, at) >= r->argc) return CODE_OK;
-    snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s", word,
-             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    for (int verb = VERB_SERIES_ADD; verb < N_VERBS && !near; verb++)
+        if (strcmp(word, verbs[verb].command) == 0) {
+            near = word;
+            series = "lmc series DIR ";
+        }
+    if (!near && at > 1 && next_argument(r, at) >= r->argc) return CODE_OK;
+    snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s%s", word,
+             near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
     return fail_usage(r->a, "%s", text);
 }
 

@@ -1241,6 +1241,25 @@ class Surprises(Case):
 class SecondTrial(Case):
     """The findings of a second user, by their numbers."""
 
+    def test_14_words_that_are_nothing(self):
+        """'lmc log' and 'lmc \'\'' said 'cannot open it', the latter without any name."""
+        self.write("x", b"hello" * 100)
+        self.lmc("x")
+        for args in (("",), ("-v", ""), ("x", ""), ("-d", ""), ("cat", ""), ("apply", "x.lmc", ""), ("verify", ""), ("series", "", "list"),
+                     ("series", "s", "add", ""), ("series", "s", "restore", "")):
+            self.refuses(None, *args, code=2, says="a name is empty: ''; is a variable of the shell not set?")
+        for word in ("log", "fsck", "nonsense"):
+            self.refuses(word, code=2, says="lmc: '%s' is neither a command nor a file\n" % word)
+        for word in ("gc", "prune", "watch"):
+            self.refuses(word, code=2, says="'%s' is neither a command nor a file; did you mean 'lmc series DIR %s'?" % (word, word))
+        for args in (("-d", "log"), ("-v", "log"), ("./log",), ("log.txt",), ("log1",)):  # these are meant as files
+            self.refuses(None, *args, code=1, says="log")
+        self.write("log", b"a file")
+        self.lmc("log")
+        self.write("a.npy", test_command.npy("<f4", [3], f32(3)))
+        self.lmc("a.npy")
+        self.assertEqual(self.lmc("cat", "a.npy.lmc", "").stdout, f32(3))
+
     def test_27_share_of_the_base_in_bytes(self):
         """-v counted blocks, which say nothing: an element of a tensor is a byte or eight."""
         old, new = bf16(40000), f32(60000, 2)
