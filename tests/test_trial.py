@@ -5,6 +5,7 @@ that are found by themselves, and parts of snapshots.
 Usage: test_trial.py [--brief] [-v] [NAME...]      as tests/test_command.py, whose data and helpers it uses
 SPDX-License-Identifier: MIT
 """
+import errno
 import io
 import json
 import os
@@ -1240,6 +1241,137 @@ class Surprises(Case):
 
 class SecondTrial(Case):
     """The findings of a second user, by their numbers."""
+
+    ACL = struct.pack("<IHHIHHIHHIHHIHHI", 2, 1, 6, 2**32 - 1, 2, 4, 1000, 4, 4, 2**32 - 1, 16, 4, 2**32 - 1, 32, 0, 2**32 - 1)
+
+    def attach(self, name, key, value):
+        try:
+            os.setxattr(self.path(name), key, value)
+        except OSError as e:
+            self.assertEqual(e.errno, errno.ENOTSUP)
+            self.skipTest("no extended attributes here")
+
+    def lost(self, *args, **more):
+        """What --rm says that it takes away, as a dictionary, and of which file first."""
+        text = self.lmc(*args, says="", **more).stderr.decode()
+        found = re.search(r"is removed with what a snapshot does not keep: ([^;\n]*)(?:; the first is (.*))?\n", text)
+        self.assertEqual(text.count("\n"), 1 if found else 0, text)
+        return found and ({k: int(n) for k, n in re.findall(r"([a-z, ]+) \((\d+)\)(?:, )?", found.group(1))}, found.group(2))
+
+    def test_04_what_rm_takes_away(self):
+        """Owner, extended attributes, ACLs, setuid and setgid bits went without a word."""
+        def make():
+            shutil.rmtree(self.path("d"), ignore_errors=True)
+            self.write("d/f", b"hello" * 100, 0o4750)
+            self.write("d/g", b"hello" * 100)
+            self.write("d/sub/h", b"hello" * 100)
+            os.symlink("g", self.path("d/link"))
+        make()
+        self.assertEqual(self.lost("--rm", "d"), ({"setuid, setgid or sticky bit": 1}, "d/f"))
+        make()
+        os.chmod(self.path("d/f"), 0o644)
+        os.chmod(self.path("d/sub"), 0o3775)
+        self.assertIsNone(self.lost("--rm", "-f", "d"))  # both are kept
+        make()
+        self.attach("d/g", "user.note", b"x")
+        self.attach("d/sub", "user.note", b"x")
+        self.attach("d/sub/h", "system.posix_acl_access", self.ACL)
+        os.chmod(self.path("d"), 0o2755)
+        self.assertEqual(self.lost("--rm", "-f", "d"), ({"setuid, setgid or sticky bit": 2, "extended attributes": 2, "access control list": 1}, "d"))
+        self.lmc("-d", "d.lmc")
+        self.assertIsNone(self.lost("--rm", "-f", "d"))  # what is lost once
+        self.lmc("-d", "d.lmc")
+        self.attach("d/g", "user.note", b"x")
+        self.lmc("-f", "d")  # without --rm nothing is
+        self.lmc("-q", "--rm", "-f", "d")
+        self.lmc("-d", "d.lmc")
+        self.attach("d/f", "user.note", b"x")
+        self.assertEqual(self.lost("--rm", "d/f"), ({"extended attributes": 1}, None))
+        for name in ("d/sub/h", "d"):  # in a series, too
+            self.attach(name, "user.note", b"x")
+            self.assertEqual(self.lost("series", "s", "add", "--rm", name)[0], {"extended attributes": 1})
+        self.assertEqual(self.tree(), ["d.lmc", "s", "s/.lock", "s/d.lmc", "s/h.lmc", "s/series.json"])
+
+    def test_04_owners(self):
+        """As root: what belongs to others. As another user: what root has left; he is told of what he cannot keep, of files, too."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can give files to others")
+        me = {"user": 1234, "group": 1234, "extra_groups": []}
+        self.write("d/f", b"hello" * 100)
+        self.write("d/g", b"hello" * 100)
+        os.chown(self.path("d/f"), 1234, 0)
+        self.assertEqual(self.lost("--rm", "d"), ({"owner or group": 1}, "d/f"))
+        self.lmc("-d", "d.lmc")
+        os.chown(self.path("d/f"), 1234, 1234)
+        self.assertIsNone(self.lost("--rm", "d/f"))  # a file gives its owner to the snapshot
+        self.lmc("-d", "--rm", "d/f.lmc")
+        self.assertEqual(os.stat(self.path("d/f")).st_uid, 1234)
+        if subprocess.run([LMC, "--version"], capture_output=True, **me).returncode:
+            self.skipTest("the command is where others cannot run it")
+        for name in ("", "d"):
+            os.chown(self.path(name), 1234, 1234)
+        self.assertEqual(self.lost("--rm", "d/g", **me), ({"owner or group": 1}, None))
+        os.chown(self.path("d/f"), 1234, 777)  # a group that he is not in
+        self.assertEqual(self.lost("--rm", "-f", "d", **me), ({"owner or group": 1}, "d/f"))
+        self.lmc("-d", "d.lmc", **me)
+        os.chown(self.path("d/f"), 1234, 777)  # now the directory that all is in gives its group
+        for name in ("d", "d/g.lmc"):
+            os.chown(self.path(name), 1234, 777)
+        os.chown(self.path(""), 1234, 777)
+        os.chmod(self.path(""), 0o2755)
+        self.assertIsNone(self.lost("--rm", "-f", "d", **me))
+        self.lmc("-d", "d.lmc", **me)
+        self.assertEqual([os.stat(self.path(n)).st_gid for n in ("d", "d/f")], [777, 777])
+
+    def test_04_setgid_of_directories(self):
+        """A shared tree lost its group below each restored directory: setgid and sticky come back, of directories only."""
+        data = bf16(20000)
+        self.write("d/sub/f", data, 0o6755)
+        self.write("d/empty/f", b"")
+        os.unlink(self.path("d/empty/f"))
+        for name, mode in (("sub", 0o2775), ("empty", 0o7777)):
+            os.chmod(self.path("d/" + name), mode)
+
+        def modes(root):
+            return [os.stat(self.path(root + n)).st_mode & 0o7777 for n in ("/sub", "/empty", "/sub/f")]
+        self.lmc("d")
+        self.lmc("-d", "-o", "whole", "d.lmc")
+        self.lmc("-d", "-o", "parts", "d.lmc", "sub", "empty")
+        with tarfile.open(fileobj=io.BytesIO(self.lmc("-dc", "d.lmc").stdout)) as t:
+            self.assertEqual([t.getmember(n).mode for n in ("sub", "empty", "sub/f")], [0o2775, 0o3777, 0o755])
+        for root in ("whole", "parts"):
+            self.assertEqual(modes(root), [0o2775, 0o3777, 0o755])
+        self.write("d/sub/f", moved(data, 2, 0.01))
+        self.lmc("--base", "d.lmc", "-o", "next.lmc", "d")
+        self.lmc("apply", "next.lmc", "whole")
+        self.assertEqual(modes("whole")[:2], [0o2775, 0o3777])
+        os.chmod(self.path("whole"), 0o2750)
+        self.write("d/new", b"another layout")
+        self.lmc("--base", "next.lmc", "-o", "last.lmc", "d")
+        self.lmc("apply", "last.lmc", "whole")
+        self.assertEqual(os.stat(self.path("whole")).st_mode & 0o7777, 0o2750)  # was 0750
+        os.mkdir(self.path("shared"))
+        os.chmod(self.path("shared"), 0o2755)
+        self.lmc("-d", "-o", "shared/d", "d.lmc")
+        self.assertTrue(os.stat(self.path("shared/d")).st_mode & 0o2000)  # as of each directory that is made there
+
+    def test_05_links_that_become_files(self):
+        """With --rm the link is gone for good, and only -v said so."""
+        self.write("elsewhere", b"hello" * 100)
+        for args in (("--rm", "d"), ("series", "s", "add", "--rm", "d")):
+            os.makedirs(self.path("d"))
+            os.symlink("../elsewhere", self.path("d/a"))
+            os.symlink("../elsewhere", self.path("d/b"))
+            self.lmc(*args, says="d: holds 2 links to files outside of it, which are stored as files; --no-dereference stores links; the first is 'a'")
+            self.assertFalse(os.path.exists(self.path("d")))
+        os.makedirs(self.path("d"))
+        os.symlink("../elsewhere", self.path("d/a"))
+        self.lmc("-f", "d")
+        self.lmc("-f", "-v", "d", says="holds 1 link to files outside of it, which is stored as a file")
+        self.lmc("-f", "--rm", "--no-dereference", "d")
+        self.lmc("-d", "d.lmc")
+        self.assertTrue(os.path.islink(self.path("d/a")))
+        self.lmc("-f", "-q", "--rm", "d")
 
     def test_14_words_that_are_nothing(self):
         """'lmc log' and 'lmc \'\'' said 'cannot open it', the latter without any name."""

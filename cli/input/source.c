@@ -14,6 +14,7 @@
 #include "../format/view.h"
 #include "opened.h"
 #include "common.h"
+#include "lost.h"
 #include "metadata_beside.h"
 #include "side_file.h"
 #include "../sys/io.h"
@@ -200,7 +201,7 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 
 /* -- trees of sources -- */
 
-int list_sources(struct listing *l, const char *root, const struct common *o)
+int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
 {
     int code = list_tree(l, root, o->links);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
@@ -214,11 +215,7 @@ int list_sources(struct listing *l, const char *root, const struct common *o)
     if (l->n_special && code == CODE_OK && o->verbosity > 0)
         say(root, "holds %llu link%s to devices, pipes or sockets, which are stored as links",
             (unsigned long long)l->n_special, l->n_special == 1 ? "" : "s");
-    if (l->n_followed && code == CODE_OK && o->verbosity > 1)
-        say(root,
-            "holds %llu link%s to files outside of it, which are stored as files; "
-            "--no-dereference stores links",
-            (unsigned long long)l->n_followed, l->n_followed == 1 ? "" : "s");
+    if (code == CODE_OK && o->verbosity > (is_removed ? 0 : 1)) say_followed_links(l, root);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))

@@ -170,13 +170,17 @@ static int finish_directories(struct restored_tree *t)
     return error;
 }
 
-/* mkdtemp made the root private. An empty root has got a mode of its own; for another one the
- * snapshot's file stands in, which had it from the root. 0 or errno. */
+/* mkdtemp made the root private, and setgid where that it is in is so. An empty root has got a mode
+ * of its own; for another one the snapshot's file stands in, which had it from the root. 0 or
+ * errno. */
 static int set_root_mode(const struct restored_tree *t, const struct stat *input)
 {
     mode_t mode = input ? input->st_mode & 0666 : 0666;
+    struct stat st;
     mode |= (mode & 0444) >> 2;
-    return t->is_empty || chmod(t->root, mask_mode(mode)) == 0 ? 0 : errno;
+    if (t->is_empty) return 0;
+    if (lstat(t->root, &st) != 0) return errno;
+    return chmod(t->root, mask_mode(mode) | (st.st_mode & S_ISGID)) == 0 ? 0 : errno;
 }
 
 /* With -f only a directory is replaced of which everything comes back: the rest would be lost.

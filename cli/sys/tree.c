@@ -97,7 +97,9 @@ static int list_link(struct lister *t, const char *path, const char *full, const
         return fail_errno(full, errno, "is a link that leads nowhere");
     if (is_file && (t->mode == LINKS_FOLLOW || is_outside)) {
         t->l->n_followed += (size_t)is_outside;
-        add_entry(t->l, path, 0)->size = (uint64_t)st->st_size;
+        e = add_entry(t->l, path, 0);
+        e->size = (uint64_t)st->st_size;
+        e->is_followed = is_outside;
         return CODE_OK;
     }
     if (t->mode == LINKS_FOLLOW && S_ISDIR(st->st_mode)) return list_directory(t, path);

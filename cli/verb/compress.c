@@ -19,6 +19,7 @@
 #include "../input/compare.h"
 #include "../input/opened.h"
 #include "../input/common.h"
+#include "../input/lost.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
 #include "../input/source_links.h"
@@ -118,6 +119,7 @@ static int remove_file_source(const char *path, const char *snapshot,
     size_t n_files;
     int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
+    if (code == CODE_OK) say_lost(NULL, path, snapshot, &o->common);
     if (code == CODE_OK && unlink(path) != 0) code = fail_errno(path, errno, "cannot remove it");
     return code;
 }
@@ -143,6 +145,7 @@ static int remove_directory_source(const char *root, const char *snapshot, const
     if (code == CODE_OK && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
+    if (code == CODE_OK) say_lost(l, root, snapshot, &o->common);
     return code == CODE_OK ? remove_listing(l, root) : code;
 }
 
@@ -500,7 +503,7 @@ int compress_directory(const char *path, const struct compress_options *o)
         code = check_finished(root, CODE_ERROR);
         if (code == CODE_OK)
             code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
-        if (code == CODE_OK) code = list_sources(&l, root, &o->common);
+        if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, &o->common);
     }
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
