@@ -1392,6 +1392,47 @@ class SecondTrial(Case):
         self.lmc("a.npy")
         self.assertEqual(self.lmc("cat", "a.npy.lmc", "").stdout, f32(3))
 
+    def test_20_all_unreadable_files_are_named(self):
+        """Of a directory with several files that cannot be read one was named at a time."""
+        for k in range(30):
+            self.write("d/%02d" % k, b"hello", 0 if k % 3 else 0o644)
+        self.write("d/closed/f", b"hello")
+        kind = {}
+        if os.geteuid() == 0:  # whom modes do not stop
+            kind = {"user": 1234, "group": 1234, "extra_groups": []}
+            if subprocess.run([LMC, "--version"], capture_output=True, **kind).returncode:
+                self.skipTest("the command is where others cannot run it")
+            for base, dirs, files in os.walk(self.dir):
+                for name in [base] + [os.path.join(base, f) for f in files]:
+                    os.chown(name, 1234, 1234)
+        names = ["d/%02d: cannot open it: Permission denied" % k for k in range(30) if k % 3]
+
+        def said(*args):
+            before = self.tree()
+            lines = self.lmc(*args, code=1, **kind).stderr.decode().splitlines()
+            self.assertEqual(self.tree(), before)
+            self.assertTrue(all(line.startswith("lmc: ") for line in lines))
+            return [line[5:] for line in lines]
+        for args in (("d",), ("--rm", "d"), ("-o", "x.lmc", "d")):
+            self.assertEqual(said(*args), names)  # 20 of them
+        os.chmod(self.path("d/00"), 0)
+        os.chmod(self.path("d/03"), 0)
+        more = "d: holds 2 more files that cannot be opened"
+        self.assertEqual(said("d"), sorted(["d/00" + names[0][4:], "d/03" + names[0][4:]] + names)[:20] + [more])
+        os.chmod(self.path("d/closed"), 0)  # a directory that cannot be read, and the files beside it
+        self.assertEqual(said("d")[0], "d/closed: cannot read the directory: Permission denied")
+        self.assertEqual(len(said("d")), 22)
+        for k in range(25):
+            os.makedirs(self.path("e/%02d" % k))
+            os.chmod(self.path("e/%02d" % k), 0)
+        self.write("e/f", b"hello", 0)
+        if kind:
+            for name in ("e", "e/f", *("e/%02d" % k for k in range(25))):
+                os.chown(self.path(name), 1234, 1234)
+        self.assertEqual(len(said("e")), 20 + 1 + 1)
+        self.assertIn("e: cannot read 5 more directories of it", said("e"))
+        self.assertIn("e/f: cannot open it: Permission denied", said("e"))
+
     def test_27_share_of_the_base_in_bytes(self):
         """-v counted blocks, which say nothing: an element of a tensor is a byte or eight."""
         old, new = bf16(40000), f32(60000, 2)

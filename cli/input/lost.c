@@ -17,8 +17,8 @@
 #include "../sys/tree.h"
 
 enum { LOST_OWNER, LOST_ATTRIBUTES, LOST_ACL, LOST_MODE, N_LOST };
-static const char *const lost_names[N_LOST] = {"owner or group", "extended attributes",
-                                               "access control list", "setuid, setgid or sticky bit"};
+static const char *const lost_names[N_LOST] = {
+    "owner or group", "extended attributes", "access control list", "setuid, setgid or sticky bit"};
 
 /* What is lost of how many files, and of which first. */
 struct lost {
@@ -98,8 +98,7 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
     if (lost.first && l)
         say(path, "is removed with what a snapshot does not keep: %s; the first is %.400s", text,
             lost.first);
-    else if (lost.first)
-        say(path, "is removed with what a snapshot does not keep: %s", text);
+    else if (lost.first) say(path, "is removed with what a snapshot does not keep: %s", text);
     free(lost.first);
 }
 

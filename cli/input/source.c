@@ -201,9 +201,28 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 
 /* -- trees of sources -- */
 
+void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root)
+{
+    size_t n_found = n;
+    for (size_t i = from; i < l->n; i++) {
+        char *full;
+        int fd;
+        if (l->entries[i].is_directory || l->entries[i].link) continue;
+        full = join_path(root, l->entries[i].path);
+        fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
+        if (fd >= 0) close(fd);
+        else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
+        free(full);
+    }
+    if (n_found > MOST_NAMED)
+        say(root, "holds %llu more files that cannot be opened",
+            (unsigned long long)(n_found - MOST_NAMED));
+}
+
 int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
 {
     int code = list_tree(l, root, o->links);
+    if (code != CODE_OK) say_unreadable(l, 0, 0, root);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
             l->others[i]);

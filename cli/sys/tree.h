@@ -31,9 +31,13 @@ struct listing {
     size_t n_followed; /* entries that are so */
     size_t n_outside;  /* links to directories outside of it, which were not followed */
     size_t n_special;  /* links to devices, pipes and sockets that were not kept as links by wish */
-    char **others;     /* what is no file, directory or link: sockets, pipes, devices */
+    size_t n_unreadable; /* directories, of which the first MOST_NAMED were said */
+    char **others;       /* what is no file, directory or link: sockets, pipes, devices */
     size_t n_others;
 };
+
+/* So many things of one kind that are wrong with a tree are named; the others are counted. */
+#define MOST_NAMED ((size_t)20)
 
 /* What becomes of symbolic links. */
 enum link_mode {

@@ -374,11 +374,13 @@ static int add_directory(const struct member *member, lmc_writer *writer, const 
 /* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not
  * be among the sources. */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
-                         const struct compress_options *o, const struct stat *existing)
+                         const struct compress_options *o, const struct stat *existing,
+                         int *is_opened)
 {
     char *full = join_path(root, e->path);
     struct source s;
     int code = open_source(&s, full);
+    *is_opened = code == CODE_OK;
     if (code == CODE_OK && S_ISDIR(s.st.st_mode) != e->is_directory) code = fail_changed(full);
     if (code == CODE_OK && !e->is_directory && !S_ISREG(s.st.st_mode))
         code = fail(CODE_ERROR, full,
@@ -452,13 +454,16 @@ static int write_listing(const struct listing *l, const char *root, const char *
 {
     struct members m;
     struct stat existing;
-    int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0;
+    int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0, is_opened = 1;
     memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         if (is_stored(&l->entries[i], l))
-            code = look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL);
+            code =
+                look_at_entry(&m, &l->entries[i], root, o, exists ? &existing : NULL, &is_opened);
+        if (!is_opened) say_unreadable(l, i + 1, 1, root);
+    }
     collect_links(&m.links, l, root);
     if (code == CODE_OK) code = write_tree(&m, root, snapshot, w, o);
     free_members(&m);
