@@ -1373,6 +1373,41 @@ class SecondTrial(Case):
         self.assertTrue(os.path.islink(self.path("d/a")))
         self.lmc("-f", "-q", "--rm", "d")
 
+    def test_06_a_base_that_is_missing(self):
+        """It listed the delta itself and unrelated snapshots as what was 'found there', and did not say what to do."""
+        weights = bf16(40000)
+        self.write("hf-1", safetensors([("w", "BF16", [40000], weights)]))
+        self.write("hf-2", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
+        self.lmc("hf-1")
+        os.makedirs(self.path("q"))
+        self.lmc("--base", "hf-1.lmc", "hf-2", "-o", "q/hf-2.lmc")
+        needs = "q/hf-2.lmc: needs the base %s (named 'hf-1.lmc' when this delta was made); " % self.listing("hf-1.lmc")["identity"][:16]
+        advice = "; name it with --base PATH or --search DIR\n"
+        verbs = (("-d", "-o", "x"), ("-t",), ("cat",), ("rebase", "--onto", "none", "-o", "x"))
+
+        def said(says, *more):
+            for verb in verbs:
+                self.refuses(None, *verb, "q/hf-2.lmc", *more, code=4, says="lmc: " + needs + says)
+        said("no other .lmc file is beside it" + advice)
+        self.write("other", b"something else" * 100)
+        self.lmc("other", "-o", "q/other.lmc")
+        other = self.listing("q/other.lmc")["identity"][:16]
+        said("the only other .lmc file beside it does not restore that: q/other.lmc is " + other + advice)
+        for k in range(39):
+            self.write("q/%d.lmc" % k, self.read("q/other.lmc"))
+        said("none of the 40 other .lmc files beside it restores that" + advice)
+        self.write("q/hf-1.lmc", self.read("q/other.lmc"))  # another one took its name
+        said("none of the 41 other .lmc files beside it restores that: q/hf-1.lmc is " + other + advice)
+        os.makedirs(self.path("empty"))
+        said("none of the 41 other .lmc files where it was looked for restores that: q/hf-1.lmc is " + other + advice, "--search", "empty")
+        said("given: other is %s; none of the 41 " % other, "--base", "other")
+        self.refuses("-t", "--no-search", "q/hf-2.lmc", code=4, says=needs[:-2] + "; name it with --base PATH\n")
+        self.refuses("-t", code=4, says=needs[len("q/hf-2.lmc"):].split(" (")[0] + advice, stdin=self.read("q/hf-2.lmc"))
+        many = [a for k in range(9) for a in ("--base", "q/%d.lmc" % k)]  # the advice is never cut off
+        text = self.refuses("-t", *many, "q/hf-2.lmc", code=4).stderr.decode()
+        self.assertIn(" and 6 more; none of the 41 ", text)
+        self.assertTrue(text.endswith(advice))
+
     def test_14_words_that_are_nothing(self):
         """'lmc log' and 'lmc \'\'' said 'cannot open it', the latter without any name."""
         self.write("x", b"hello" * 100)
