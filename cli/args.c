@@ -254,8 +254,13 @@ static int check_output_options(const struct arguments *a)
     if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
         return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
                           verbs[a->verb].word);
-    if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST)
-        return fail_usage(a, "-o takes one output, and there are several inputs%s", "");
+    if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST &&
+        !names_directory(&a->common))
+        return fail_usage(
+            a,
+            "-o takes one output, and there are several inputs; for a directory that they go "
+            "into, end it with a slash%s",
+            "");
     if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other%s", "");
     if (output && to_stdout && !is_dash(output))
         return fail_usage(a, "-o and -c exclude each other%s", "");

@@ -1201,8 +1201,8 @@ class Surprises(Case):
         self.write("d/a", b"a")
         self.lmc("d")
         os.mkdir(self.path("e"))
-        for args in (("-f", "-o", "."), ("-o", "./"), ("-f", "-o", "..")):
-            self.refuses("-d", *args, "d.lmc", code=1, says="restore into it: lmc -d -o %s d.lmc '*'" % args[-1].rstrip("/"))
+        for args in (("-f", "-o", "."), ("-o", "e/."), ("-f", "-o", "..")):
+            self.refuses("-d", *args, "d.lmc", code=1, says="restore into it: lmc -d -o %s d.lmc '*'" % args[-1])
         self.lmc("-d", "-o", "./e/.", "d.lmc", "*")
         self.assertEqual(self.read("e/a"), b"a")
         packed = self.read("d.lmc")
@@ -1407,6 +1407,49 @@ class SecondTrial(Case):
         text = self.refuses("-t", *many, "q/hf-2.lmc", code=4).stderr.decode()
         self.assertIn(" and 6 more; none of the 41 ", text)
         self.assertTrue(text.endswith(advice))
+
+    def test_13_into_a_directory(self):
+        """'-o DIR/', as cp, mv and tar have taught, was 'a directory; name a file with -o'."""
+        for name in ("a", "sub/b", "d/f"):
+            self.write(name, name.encode() * 100)
+        os.makedirs(self.path("two"))
+        self.lmc("-o", "two/", "a")
+        self.lmc("-o", "two//", "d/")
+        self.lmc("-o", "./two/", "sub/b", "d/f")
+        self.assertEqual(self.tree("two"), ["a.lmc", "b.lmc", "d.lmc", "f.lmc"])
+        for name in ("a", "d"):
+            self.refuses("-o", "two/", name, code=1, says="two/%s.lmc: exists already; use -f to overwrite it" % name)
+            self.refuses("-o", "two", name, code=1, says="two: is a directory; did you mean -o two/ ?")
+        os.makedirs(self.path("out"))
+        self.lmc("-d", "-o", "out/", "two/a.lmc")
+        self.lmc("-d", "-o", self.path("out/"), "two/b.lmc", "two/d.lmc")
+        self.assertEqual(self.tree("out"), ["a", "b", "d", "d/f"])
+        self.assertEqual(self.read("out/d/f"), self.read("d/f"))
+        self.refuses("-d", "-o", "out", "two/a.lmc", code=1, says="out: is a directory; did you mean -o out/ ?")
+        self.refuses("-d", "-o", "out", "two/d.lmc", code=1, says="out: exists already; use -f to replace it, or name another directory with -o; "
+                     "-o out/ restores into it")
+        self.refuses("-d", "-o", "out/", "two/d.lmc", code=1, says="out/d: exists already")
+        for args in (("-o", "no/", "a"), ("-o", "no/", "d"), ("-o", "no/", "a", "d"), ("-d", "-o", "no/", "two/a.lmc"), ("-d", "-o", "no/", "two/d.lmc", "two/a.lmc")):
+            self.refuses(None, *args, code=1, says="no/: there is no such directory; make it first")
+        self.refuses("-o", "two", "a", "d", code=2, says="for a directory that they go into, end it with a slash")
+        self.lmc("-d", "-o", "new/", "two/d.lmc")  # which is made, as before
+        self.assertEqual(self.tree("new"), ["f"])
+        self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names, as before
+        self.assertTrue(os.path.exists(self.path("out/f")))
+        self.refuses("-o", "two/", code=1, says="two/: is a directory; name a file with -o", stdin=b"from a pipe")
+        self.refuses("-d", "-o", "two/", code=1, says="two: is a directory; name a file with -o", stdin=self.read("two/a.lmc"))
+        self.refuses("-o", "two/", "d/..", code=1, says="has no name to derive that of the output from")
+
+    def test_13_nothing_is_lost_on_the_way(self):
+        """Two inputs of one name, or an output in the place of an input: with --rm and -f one would be lost."""
+        for name in ("one/x", "other/x", "y"):
+            self.write(name, name.encode() * 100)
+        os.makedirs(self.path("two"))
+        self.refuses("--rm", "-f", "-o", "two/", "one/x", "other/x", code=1, says="two/x.lmc: is the output of other/x and that of one/x, which would be lost")
+        self.lmc("--rm", "-o", "two/", "one/x", "other/x", code=1, says="two/x.lmc: exists already")
+        self.assertEqual(self.tree(), ["one", "other", "other/x", "two", "two/x.lmc", "y"])
+        self.refuses("--rm", "-f", "-o", "two/", "two/x.lmc", "other/x", code=1, says="would be lost")
+        self.refuses("-d", "--rm", "-o", "two/", "y", "two/x.lmc", code=1, says="y: is not named .lmc; with --rm nothing is done unless")
 
     def test_14_words_that_are_nothing(self):
         """'lmc log' and 'lmc \'\'' said 'cannot open it', the latter without any name."""

@@ -50,7 +50,9 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
                     t->target, is_dash(input) ? "FILE" : input);
     if (!force)
         return fail(CODE_ERROR, t->target,
-                    "exists already; use -f to replace it, or name another directory with -o");
+                    "exists already; use -f to replace it, or name another directory with -o; "
+                    "-o %.300s/ restores into it",
+                    t->target);
     if (!is_dash(input) && lies_within(input, t->target))
         return fail(
             CODE_ERROR, t->target,

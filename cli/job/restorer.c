@@ -201,8 +201,10 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         r->is_tree = *file->path != 0 || r->tree.is_empty;
         r->is_tar = r->is_tree && !r->tree.target;
         r->is_tree = r->is_tree && r->tree.target;
-        code = r->is_tree ? begin_tree(&r->tree, r->input, r->o->force)
-                          : open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
+        if (r->is_tree) code = begin_tree(&r->tree, r->input, r->o->force);
+        else code = check_output_name(r->o);
+        if (code == CODE_OK && !r->is_tree)
+            code = open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
         r->out.outlet.sparse = r->started && r->out.temporary;
     }

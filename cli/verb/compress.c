@@ -20,6 +20,7 @@
 #include "../input/opened.h"
 #include "../input/common.h"
 #include "../input/lost.h"
+#include "../input/operands.h"
 #include "../input/side_file.h"
 #include "../input/source.h"
 #include "../input/source_links.h"
@@ -242,17 +243,10 @@ static int conclude_useless_base(int code, int is_unsized, const char *snapshot,
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
 static char *name_snapshot(const char *path, const struct compress_options *o)
 {
-    char *name;
-    size_t size = strlen(path);
-    if (o->common.output)
-        return is_dash(o->common.output) ? NULL
-                                         : copy_string(o->common.output, strlen(o->common.output));
-    if (o->common.to_stdout || is_dash(path)) return NULL;
-    while (size > 1 && path[size - 1] == '/') size--;
-    name = (char *)resize(NULL, size + sizeof SUFFIX, 1);
-    memcpy(name, path, size);
-    memcpy(name + size, SUFFIX, sizeof SUFFIX);
-    return name;
+    const char *output = o->common.output;
+    if (output && (is_dash(path) || !goes_into_directory(&o->common)))
+        return is_dash(output) ? NULL : copy_string(output, strlen(output));
+    return o->common.to_stdout || is_dash(path) ? NULL : name_output(path, 0, &o->common);
 }
 
 /* Chooses what is quantised, and finds what repeats. can_refer: the output is a file;
@@ -331,6 +325,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
             CODE_ERROR, path,
             "is the side file of an lmc apply that is at work or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
+    if (check_output_name(&o->common) != CODE_OK) return CODE_ERROR;
     snapshot = name_snapshot(path, o);
     code = open_source(&s, path);
     s.is_named = is_named;
@@ -500,12 +495,13 @@ int compress_directory(const char *path, const struct compress_options *o)
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "
                     "name; name that directory");
-    } else if (snapshot && !o->common.output &&
+    } else if (snapshot && (!o->common.output || goes_into_directory(&o->common)) &&
                (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
         code = fail(CODE_ERROR, path,
                     "has no name to derive that of the output from; name it with -o");
     } else {
         code = check_finished(root, CODE_ERROR);
+        if (code == CODE_OK) code = check_output_name(&o->common);
         if (code == CODE_OK)
             code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
         if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, &o->common);
