@@ -158,6 +158,28 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
     return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
 }
 
+/* Whether the names have the same text before their first digits that differ: names of one row. */
+static int are_alike(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] && a[i] == b[i]) i++;
+    while (i > 0 && is_digit(a[i - 1])) i--;
+    return is_digit(a[i]) && is_digit(b[i]);
+}
+
+/* Snapshots that come in another order than they were made in differ by more than they need to. */
+static void say_backwards(const struct series *s, const struct snapshot *e,
+                          const struct snapshot *base)
+{
+    uint64_t number, latest;
+    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) &&
+        find_number(e->name, &number) && find_number(base->name, &latest) && number < latest)
+        say(e->path,
+            "is coded against %.250s, which has a higher number; deltas are smaller if "
+            "snapshots are added in the order of their numbers",
+            base->name);
+}
+
 /* Makes the file; *is_made: it is there, and is ours. */
 static int make_snapshot(const struct series *s, const struct newcomer *c, struct snapshot *e,
                          int verifies, int *is_made)
@@ -185,6 +207,7 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
         code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.common);
     if (code == CODE_OK) code = read_identity(e->path, e->identity, &e->size, &chain.common);
     free_bases(&chain.bases);
+    if (code == CODE_OK) say_backwards(s, e, base);
     if (code == CODE_OK && s->o->common.verbosity >= 2)
         say(e->path, base ? "a delta of %s" : "an anchor", base ? base->name : "");
     return code;
