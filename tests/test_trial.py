@@ -842,6 +842,71 @@ class Completions(Case):
         self.assertEqual(self.complete("lmc", "help", "sal"), ["salvage"])
         self.assertIn("d.lmc", self.complete("lmc", "-d", "d"))
 
+    VERBS_OF_SERIES = ["add", "cat", "gc", "keep", "list", "prune", "rebuild", "restore", "verify", "watch"]
+
+    def make_series(self):
+        if os.path.basename(LMC) != "lmc":
+            self.skipTest("the command is not called lmc")
+        for name in ("step-1", "step-20"):
+            self.write(name + ".safetensors", safetensors([("wte.weight", "BF16", [100], bf16(100))]))
+            self.lmc("series", "s", "add", name + ".safetensors")
+        os.makedirs(self.path("dir"))
+
+    def test_series_in_bash(self):
+        """Second trial, 23: behind a series it offered files; behind 'restore' no names; behind --base verbs, too."""
+        self.make_series()
+        self.assertEqual(sorted(self.complete("lmc", "series", "s", "")), self.VERBS_OF_SERIES)
+        self.assertEqual(self.complete("lmc", "series", "s", "re"), ["restore", "rebuild"])
+        for words in (("series", "s", "restore"), ("series", "s/", "restore", "-f"), ("-q", "series", "s", "verify"), ("series", "s", "prune", "step-1")):
+            self.assertEqual(self.complete("lmc", *words, ""), ["step-1", "step-20", "latest"])
+        self.assertEqual(self.complete("lmc", "series", "s", "cat", "step-2"), ["step-20"])
+        self.assertEqual(self.complete("lmc", "series", "s", "cat", "step-20", "w"), ["wte.weight"])
+        self.assertEqual(sorted(self.complete("lmc", "series", "")), ["dir", "s"])
+        self.assertEqual(self.complete("lmc", "series", "s", "add", "step-2"), ["step-20.safetensors"])
+        self.assertEqual(self.complete("lmc", "series", "s", "gc", ""), [])
+        self.assertEqual(self.complete("lmc", "series", "s", "gc", "--dry"), ["--dry-run"])
+        for option in ("--base", "-o", "--policy"):
+            self.assertEqual(sorted(self.complete("lmc", option, "")), ["dir", "s", "step-1.safetensors", "step-20.safetensors"])
+        self.assertIn("restore", self.complete("lmc", ""))
+
+    def test_series_in_fish(self):
+        if not shutil.which("fish"):
+            self.skipTest("no fish")
+        self.make_series()
+
+        def complete(line):
+            env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"], HOME=self.dir, XDG_CONFIG_HOME=self.path(".c"), XDG_DATA_HOME=self.path(".d"))
+            p = subprocess.run(["fish", "-c", "source $argv[1]; complete -C $argv[2]", "--", os.path.join(ROOT, "cli", "completions", "lmc.fish"), line],
+                               cwd=self.dir, env=env, capture_output=True, text=True, check=True)
+            return sorted(line.split("\t")[0] for line in p.stdout.splitlines())
+        self.assertEqual(complete("lmc series s "), self.VERBS_OF_SERIES)
+        self.assertEqual(complete("lmc series s restore "), ["latest", "step-1", "step-20"])
+        self.assertEqual(complete("lmc series s prune step-1 step-2"), ["step-20"])
+        self.assertEqual(complete("lmc series s gc "), [])
+        self.assertEqual(complete("lmc series d"), ["dir/"])
+        self.assertEqual([w for w in complete("lmc --base ") if w in WORDS], [])
+        self.assertIn("salvage", complete("lmc sal"))
+
+    def test_series_in_zsh(self):
+        if not shutil.which("zsh"):
+            self.skipTest("no zsh")
+        self.make_series()
+        script = """
+            _arguments() { state=rest }; _files() { print files $* }; _values() { shift; print -l $* }; compadd() { print -l ${(P)2} }
+            words=("${@[2,-1]}"); CURRENT=$#words; complete() { local state; source $file }; file=$1; complete"""  # what the shell itself does
+
+        def complete(*words):
+            env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"])
+            p = subprocess.run(["zsh", "-f", "-c", script, "zsh", os.path.join(ROOT, "cli", "completions", "_lmc"), "lmc", *words, ""], cwd=self.dir, env=env,
+                               capture_output=True, text=True, check=True)
+            return sorted(p.stdout.splitlines())
+        self.assertEqual(complete("series", "s"), self.VERBS_OF_SERIES)
+        self.assertEqual(complete("-q", "series", "s", "restore", "-f"), ["latest", "step-1", "step-20"])
+        self.assertEqual(complete("series"), ["files -/"])
+        self.assertEqual(complete("series", "s", "add"), ["files"])
+        self.assertEqual(complete("series", "s", "gc"), [])
+        self.assertEqual(complete("a", "b"), ["files"])
+
 
 class Small(Case):
     """Many small files and tensors; tensors whose names got another prefix; bases that are of no use."""
