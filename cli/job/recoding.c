@@ -185,7 +185,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     }
     progress_start(a->name, total);
     code = read_quantizers(&m);
-    if (code == CODE_OK && out->temporary && !coding->no_twins) code = find_twins(&m);
+    if (code == CODE_OK && out->is_file && !coding->no_twins) code = find_twins(&m);
     attach_quantizers(&m);
     if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, o);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);

@@ -68,6 +68,7 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
             CODE_ERROR, input,
             "holds a directory, which cannot go to standard output; name a directory with -o");
     code = check_target(t, input, force);
+    if (code == CODE_OK && t->o->verbosity > 0) say_left_behind(t->target);
     if (code == CODE_OK) code = create_temporary(t->target, NULL, &t->root);
     if (code != CODE_OK) return code;
     error = open_made(&t->made, t->root, t->o->max_files ? t->o->max_files : DEFAULT_MAX_FILES,

@@ -70,7 +70,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
 {
     struct restore *r = (struct restore *)user;
     int fd = r->out.fd, error;
-    if (!r->is_tree && !r->out.temporary)
+    if (!r->is_tree && !r->out.is_file)
         return read_second_look(&r->again, number, offset, dst, size);
     if (r->is_tree) {
         if (r->fd_again < 0 || r->again_number != number) {
@@ -206,7 +206,7 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         if (code == CODE_OK && !r->is_tree)
             code = open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
-        r->out.outlet.sparse = r->started && r->out.temporary;
+        r->out.outlet.sparse = r->started && r->out.is_file;
     }
     if (code == CODE_OK && r->is_tar) code = begin_tar_file(r, file);
     if (code == CODE_OK && r->is_tree) {

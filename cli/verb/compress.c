@@ -180,7 +180,7 @@ static void say_written(const struct written *w, const char *name, const struct 
  * be discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
 static int must_hold(const struct output *out, int can_read_twice, const struct base *base)
 {
-    return base && (!out->temporary || !can_read_twice);
+    return base && (!out->is_file || !can_read_twice);
 }
 
 /* What came from a pipe cannot be compressed once more; but the snapshot can be coded again. */
@@ -284,7 +284,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
-    code = look_at_members(&m, out.temporary != NULL, can_read_twice, o);
+    code = look_at_members(&m, out.is_file, can_read_twice, o);
     if (code == CODE_OK && must_hold(&out, can_read_twice, base)) code = hold_output(&out);
     progress_start(s->name, s->size);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, &o->common);
@@ -423,7 +423,7 @@ static int write_tree(struct members *m, const char *root, const char *snapshot,
     attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
     code = open_output(&out, snapshot, NULL, o->common.force);
     if (code != CODE_OK) return code;
-    code = look_at_members(m, out.temporary != NULL, 1, o);
+    code = look_at_members(m, out.is_file, 1, o);
     if (code == CODE_OK && must_hold(&out, 1, base)) code = hold_output(&out);
     for (size_t i = 0; i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode)) total += (uint64_t)m->list[i].st.st_size;
