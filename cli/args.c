@@ -65,7 +65,7 @@ struct reading {
     int argc, at;
     int verb_at;      /* where the word of the verb stands; 0: nowhere */
     const char *word; /* the first name, if that is no verb; or NULL */
-    int is_followed;  /* more comes behind it */
+    int is_wrong;     /* it can be no file: it comes first, or more comes behind it */
     int has_mode;     /* the verb was asked for, by a word or by an option */
     const char *mode; /* as it was written */
     uint64_t given;   /* a bit for each of the options */
@@ -320,8 +320,13 @@ static int check_output_options(const struct arguments *a)
     if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
         return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
                           verbs[a->verb].word);
-    if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST)
-        return fail_usage(a, "-o takes one output, and there are several inputs%s", "");
+    if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST &&
+        !names_directory(&a->common))
+        return fail_usage(
+            a,
+            "-o takes one output, and there are several inputs; for a directory that they go "
+            "into, end it with a slash%s",
+            "");
     if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other%s", "");
     if (output && to_stdout && !is_dash(output))
         return fail_usage(a, "-o and -c exclude each other%s", "");
@@ -363,9 +368,15 @@ static int check_combinations(const struct arguments *a)
     return CODE_OK;
 }
 
-/* A verb among the files of a plain command line, where no file is called so. */
+/* A name that no file has, as "$x" is of a variable that is not set. Of tensors one may be empty. A
+ * verb among the files of a plain command line, where no file is called so. */
 static int check_names(const struct arguments *a)
 {
+    const int n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->n_names;
+    int is_empty = is_series(a) && !*a->directory;
+    for (int i = 0; i < n_files && i < a->n_names; i++) is_empty |= !*a->names[i];
+    if (is_empty)
+        return fail_usage(a, "%s", "a name is empty: ''; is a variable of the shell not set?");
     for (int i = 1; i < a->n_names && a->verb <= VERB_LIST; i++)
         for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
             if (strcmp(a->names[i], verbs[verb].word) == 0 && access(a->names[i], F_OK) != 0)
@@ -436,12 +447,12 @@ static int find_first_name(const struct reading *r)
     return 0;
 }
 
-/* A word that is no verb and no file, but has more behind it, or looks like a verb: it is a
- * mistake, and what comes behind it must not be compressed. */
+/* A word that is no verb and no file: it is a mistake, and what comes behind it must not be
+ * compressed. One behind options, and alone, is a file that is not there: "lmc -d model". */
 static int check_word(const struct reading *r)
 {
     char text[256];
-    const char *const word = r->word, *near = NULL;
+    const char *const word = r->word, *near = NULL, *series = "";
     const size_t n = strlen(word);
     if (strcmp(word, "x") == 0 && access(word, F_OK) != 0)
         return fail_usage(r->a, "'%s' is neither a command nor a file; -d restores", word);
@@ -452,9 +463,14 @@ static int check_word(const struct reading *r)
         if (is_near(word, verbs[verb].word)) near = verbs[verb].word;
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases && !near; i++)
         if (is_near(word, aliases[i].word)) near = aliases[i].word;
-    if (!near && !r->is_followed) return CODE_OK;
-    snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s", word,
-             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    for (int verb = VERB_SERIES_ADD; verb < N_VERBS && !near; verb++)
+        if (strcmp(word, verbs[verb].command) == 0) {
+            near = word;
+            series = "lmc series DIR ";
+        }
+    if (!near && !r->is_wrong) return CODE_OK;
+    snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s%s", word,
+             near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
     return fail_usage(r->a, "%s", text);
 }
 
@@ -494,7 +510,7 @@ static int find_verb(struct reading *r)
             return CODE_OK;
         }
     r->word = word;
-    r->is_followed = next_argument(r, at) < r->argc;
+    r->is_wrong = at == 1 || next_argument(r, at) < r->argc;
     return CODE_OK;
 }
 

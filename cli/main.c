@@ -149,7 +149,8 @@ static int check_operands(const struct arguments *a, size_t n)
 {
     const struct operands all = {a->names, n, a->verb != VERB_COMPRESS, a->recursive};
     const int is_reading = a->verb == VERB_TEST || a->verb == VERB_LIST;
-    int code = is_reading ? CODE_OK : check_overwritten(&all, &a->common);
+    int code = n > 1 ? check_output_name(&a->common) : CODE_OK; /* which they go into */
+    if (code == CODE_OK && !is_reading) code = check_overwritten(&all, &a->common);
     if (code == CODE_OK && a->remove_source) code = check_removed(&all, &a->common);
     return code;
 }

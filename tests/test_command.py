@@ -2412,22 +2412,73 @@ class Failures(Case):
         p.stdin.write(feed)
         p.stdin.flush()
         limit = time.time() + 20
-        while not ready() and time.time() < limit:
+        while not ready(p.pid) and time.time() < limit:
             time.sleep(0.01)
-        self.assertTrue(ready())
+        self.assertTrue(ready(p.pid))
         p.send_signal(number)
         code = p.wait(timeout=20)
         p.stdin.close()
         p.stderr.close()
         return code
 
-    def temporary_exists(self):
-        return any(f.startswith(".lmc-") for f in self.tree())
+    def output_is_open(self, pid):
+        """Under a temporary name, or without any."""
+        if any(f.startswith(".lmc-") for f in self.tree()):
+            return True
+        at = "/proc/%d/fd" % pid
+        return os.path.isdir(at) and any(os.path.dirname(os.readlink(os.path.join(at, fd))) == self.dir for fd in os.listdir(at))
 
     def test_signals(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            self.assertEqual(self.interrupt(["-o", "x.lmc"], random.Random(1).randbytes(30 * MB), number, self.temporary_exists), -number)
-            self.assertEqual(self.tree(), [])
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL):
+            self.assertEqual(self.interrupt(["-o", "x.lmc"], random.Random(1).randbytes(30 * MB), number, self.output_is_open), -number)
+            self.assertEqual([f for f in self.tree() if number != signal.SIGKILL or self.has_unnamed_files()], [])
+        for f in self.tree():
+            os.unlink(self.path(f))
+        self.write("x.lmc", b"old")
+        self.assertEqual(self.interrupt(["-f", "-o", "x.lmc"], random.Random(1).randbytes(30 * MB), signal.SIGKILL, self.output_is_open), -signal.SIGKILL)
+        self.assertEqual(self.read("x.lmc"), b"old")
+        self.assertEqual([f for f in self.tree() if self.has_unnamed_files()], [f for f in ["x.lmc"] if self.has_unnamed_files()])
+        for f in self.tree():
+            os.unlink(self.path(f))
+
+    def test_what_kill_leaves_of_a_directory(self):
+        """A directory has a name while it is made. Who restores beside it is told, unless its lmc is alive; nothing is removed."""
+        for i in range(3):
+            self.write("d/sub%d/x" % i, random.Random(i).randbytes(9 * MB))
+        self.lmc("d")
+        self.write("f", b"a file")
+        os.mkdir(self.path(".lmc-models"))  # a user's, as far as anybody can know
+        self.write(".lmc-locked", b"of a running program")
+        packed = self.read("d.lmc")
+        with open(self.path(".lmc-locked")) as locked:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            p = subprocess.Popen([LMC, "-d", "-o", "e"], cwd=self.dir, stdin=subprocess.PIPE)
+            p.stdin.write(packed[:len(packed) * 3 // 4])
+            p.stdin.flush()
+            limit = time.time() + 20
+            while not any("sub1" in f for f in self.tree() if f.startswith(".lmc-")) and time.time() < limit:
+                time.sleep(0.01)
+            left = next(f for f in self.tree() if f.startswith(".lmc-") and "/sub1" in f).split("/")[0]
+            text = self.lmc("-d", "-o", "while", "d.lmc", says="").stderr.decode()
+            self.assertEqual(text, "lmc: ./.lmc-models: looks like what a killed lmc has left; FILES in 'man lmc' tells when to remove it\n")
+            os.rmdir(self.path(".lmc-models"))
+            p.kill()
+            p.wait()
+            p.stdin.close()
+            text = self.lmc("-d", "-o", "after", "d.lmc", says="").stderr.decode()
+            self.assertEqual(text, "lmc: ./%s: looks like what a killed lmc has left; FILES in 'man lmc' tells when to remove it\n" % left)
+            self.assertTrue(os.path.exists(self.path(left)))
+            self.lmc("-q", "-d", "-o", "quiet", "d.lmc")
+        os.unlink(self.path(".lmc-locked"))
+        shutil.rmtree(self.path(left))
+        self.lmc("-d", "-o", "clean", "d.lmc")
+
+    def has_unnamed_files(self):
+        try:
+            os.close(os.open(self.dir, os.O_TMPFILE | os.O_RDWR))
+            return os.path.isdir("/proc/self/fd")
+        except (OSError, AttributeError):
+            return False
 
     def test_signals_while_restoring_a_directory(self):
         for i in range(3):
@@ -2435,7 +2486,7 @@ class Failures(Case):
         self.lmc("d")
         before = self.tree()
         packed = self.read("d.lmc")
-        code = self.interrupt(["-d", "-o", "e"], packed[:len(packed) * 3 // 4], signal.SIGINT, lambda: any("sub1" in f for f in self.tree() if f.startswith(".lmc-")))
+        code = self.interrupt(["-d", "-o", "e"], packed[:len(packed) * 3 // 4], signal.SIGINT, lambda pid: any("sub1" in f for f in self.tree() if f.startswith(".lmc-")))
         self.assertEqual(code, -signal.SIGINT)
         self.assertEqual(self.tree(), before)
 

@@ -129,7 +129,7 @@ static int list_base(struct listing *l, const struct base *b, const struct commo
     memset(l, 0, sizeof *l);
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name, o);
+    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name, 0, o);
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;
 }

@@ -54,6 +54,14 @@ struct common {
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct common *o);
 
+/* Whether -o ends with a slash: then what it names is a directory, and one that is there takes the
+ * outputs, as with cp. */
+int names_directory(const struct common *o);
+int goes_into_directory(const struct common *o);
+
+/* That -o is no directory where a file is to go, or, by a slash, one that is not there. */
+int check_output_name(const struct common *o);
+
 /* Whether tables have the columns that fit into 80: on a terminal of less than 132, without -v. */
 int wants_narrow_tables(const struct common *o);
 

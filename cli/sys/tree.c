@@ -97,7 +97,9 @@ static int list_link(struct lister *t, const char *path, const char *full, const
         return fail_errno(full, errno, "is a link that leads nowhere");
     if (is_file && (t->mode == LINKS_FOLLOW || is_outside)) {
         t->l->n_followed += (size_t)is_outside;
-        add_entry(t->l, path, 0)->size = (uint64_t)st->st_size;
+        e = add_entry(t->l, path, 0);
+        e->size = (uint64_t)st->st_size;
+        e->is_followed = is_outside;
         return CODE_OK;
     }
     if (t->mode == LINKS_FOLLOW && S_ISDIR(st->st_mode)) return list_directory(t, path);
@@ -150,7 +152,10 @@ static int list_names(struct lister *t, const char *path, const char *full)
     struct dirent *entry;
     int code = CODE_OK, error = 0;
     memset(&names, 0, sizeof names);
-    if (!directory) return fail_errno(full, errno, "cannot read the directory");
+    if (!directory) {
+        if (t->l->n_unreadable++ >= MOST_NAMED) return CODE_ERROR;
+        return fail_errno(full, errno, "cannot read the directory");
+    }
     while ((entry = next_entry(directory, &error)) != NULL) add_entry(&names, entry->d_name, 0);
     if (error) code = fail_errno(full, error, "cannot read the directory");
     closedir(directory);
@@ -206,6 +211,9 @@ int list_tree(struct listing *l, const char *root, enum link_mode mode)
     t.root = root;
     t.mode = mode;
     code = list_directory(&t, "");
+    if (l->n_unreadable > MOST_NAMED)
+        say(root, "cannot read %llu more directories of it",
+            (unsigned long long)(l->n_unreadable - MOST_NAMED));
     free(t.real_root);
     if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
     return code;

@@ -171,7 +171,7 @@ static int read_links_of(struct links *l, const struct base *b, const struct com
         return read_links(l, b->archive.reader) == 0 ? CODE_OK : fail_bad_links(b->name);
     if (stat(b->name, &st) != 0) return fail_errno(b->name, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode)) return CODE_OK;
-    code = list_sources(&listing, b->name, &quiet);
+    code = list_sources(&listing, b->name, 0, &quiet);
     if (code == CODE_OK) collect_links(l, &listing, b->name);
     free_listing(&listing);
     return code;
