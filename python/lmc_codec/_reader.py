@@ -113,6 +113,7 @@ class Reader:
         self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
         self._has_base = base is not None
+        self._is_read_whole = False
         base_object, bases, _ = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
@@ -327,8 +328,13 @@ class Reader:
     def _what(self, x: TensorInfo) -> str:
         return f"tensor {x.name!r}" if x.name else "the tensor"
 
+    def _expect_all(self) -> None:
+        """Of a file that is read from its beginning to its end."""
+        self._source.expect(0, self._source.size)
+        self._is_read_whole = True
+
     def _expect(self, number: int, offset: int, size: int) -> None:
-        if size and callable(self._source.argument):
+        if size and not self._is_read_whole and callable(self._source.argument):
             at, encoded = self._object.encoded_range(number, offset, size)
             self._source.expect(at, at + encoded)
 

@@ -337,6 +337,7 @@ def read_file(
                     progress(done)
             return result
         names = [name for name in reader.keys() if not reader._is_archive_part(name)]
+        reader._expect_all()
         for group in _group(map(reader.info, names)):
             for x, array in zip(group, _get_together(reader, group, device)):
                 result[x.name] = array
