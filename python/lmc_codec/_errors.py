@@ -71,7 +71,7 @@ class NotFoundError(LMCError, KeyError):
 
 
 class AmbiguousError(LMCError, KeyError):
-    """Several files have a tensor of that name: say which file."""
+    """Several tensors have that name: say which file, if they are of several."""
 
     status, status_name = 11, "LMC_ERR_AMBIGUOUS"
 

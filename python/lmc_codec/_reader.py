@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
 
 from . import _arrays, _lmc
 from ._base import find_files, take_base
-from ._errors import BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
+from ._errors import AmbiguousError, BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
 from ._printable import printable
 from ._sources import open_source
 from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from typing import Any
 
     from ._dcp_views import Item
@@ -40,7 +41,7 @@ class TensorInfo:
     None. span: bytes from its first to its last element."""
 
     __slots__ = (
-        "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "is_flagged"
+        "name", "dtype", "shape", "offset", "size", "identity", "loss", "file", "file_number", "strides", "span", "flags"
     )  # fmt: skip
 
     def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
@@ -55,7 +56,7 @@ class TensorInfo:
         self.file_number = file_number
         self.strides: tuple[int, ...] | None = None
         self.span = self.size
-        self.is_flagged = False
+        self.flags: Collection[str] = ()
 
     def __repr__(self) -> str:
         return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
@@ -177,8 +178,8 @@ class Reader:
                 for x in file.tensors:
                     if x.name in self._replaced.get(file.number, ()) and x.name not in views:
                         continue
-                    x = views.pop(x.name, None) or x  # a view that takes its name is in its place
-                    table[x.name] = None if x.name in table else x  # None: several files have it
+                    found = views.pop(x.name, x)  # a view that takes its name is in its place
+                    table[x.name] = None if x.name in table else found  # None: several have it
             own = set(table)
             for number in self._find_views():  # what is listed goes before what only a pickle says
                 for name, view in self._views_of(number).items():
@@ -220,7 +221,7 @@ class Reader:
                 n *= extent
             x = TensorInfo((v.name, v.dtype, v.shape, v.offset, n, b"", 0, "", 0.0), file.path, number)
             x.strides = None if v.is_contiguous else v.strides
-            x.span, x.is_flagged = v.span, v.is_flagged
+            x.span, x.flags = v.span, v.flags
             x.loss = next((t.loss for t in file.tensors if t.offset <= v.offset < t.offset + max(t.size, 1)), None)
             result[v.name] = None if v.name in result else x
         return result
@@ -273,9 +274,9 @@ class Reader:
         found = self._find_views().get(x.file_number)
         if isinstance(found, LMCError):
             raise found
-        if x.is_flagged:
-            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch: its bytes are not its elements")
-        if x.strides is not None and x.size > max(x.span << 10, 1 << 20):
+        if x.flags and x.dtype not in ("F16", "BF16", "F32", "F64", "C64", "C128"):
+            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, which is not known of {x.dtype}")
+        if x.size >= 1 << 63:
             raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them")
 
     def keys(self) -> list[str]:
@@ -301,9 +302,13 @@ class Reader:
             if found is not None:
                 return found
         if self._find_views():
-            view = self._find_view(name, file)
+            views = self._tensors() if file is None else self._views_of_path(file)
+            view = views.get(name)
             if view is not None:
                 return view
+            if name in views:
+                what = "say which file" if file is None and len(self.files) > 1 else "restore the file, and torch.load() tells them apart"
+                raise AmbiguousError(f"{self.name or 'the snapshot'}: several tensors are called {name!r}: {what}")
         number, row = self._object.find(name, file)
         path = self._files[number].path if self._files is not None else self._object.file_path(number)
         return TensorInfo(row, path, number)
@@ -315,13 +320,8 @@ class Reader:
         x = self._tensors().get(name)
         return x is not None and x.file_number in self._find_views()
 
-    def _find_view(self, name: str, file: str | None) -> TensorInfo | None:
-        if file is None:
-            return self._tensors().get(name)
-        for number in self._find_views():
-            if self._object.file_path(number) == file:
-                return self._views_of(number).get(name)
-        return None
+    def _views_of_path(self, file: str) -> dict[str, TensorInfo | None]:
+        return next((self._views_of(i) for i in self._find_views() if self._object.file_path(i) == file), {})
 
     # -- reading --
 
@@ -340,18 +340,22 @@ class Reader:
 
     def _read_into(self, x: TensorInfo, buffer: Any) -> None:
         if x.strides is not None:
-            from ._torch_views import gather
+            from ._torch_views import gather, width_of
 
             span = _lmc.new_bytes(x.span)
-            self._expect(x.file_number, x.offset, x.span)
-            self._object.read(x.file_number, x.offset, span, self._what(x))
-            n = 1
-            for i in x.shape:
-                n *= i
-            gather(span, buffer, x.size // n if n else 1, x.shape, x.strides)
-            return
-        self._expect(x.file_number, x.offset, x.size)
+            self._read_span(x, span)
+            gather(span, buffer, width_of(x.dtype), x.shape, x.strides)
+        else:
+            self._read_span(x, buffer)
+
+    def _read_span(self, x: TensorInfo, buffer: Any) -> None:
+        """In the order of memory."""
+        self._expect(x.file_number, x.offset, x.span)
         self._object.read(x.file_number, x.offset, buffer, self._what(x))
+        if x.flags:
+            from ._torch_views import resolve
+
+            resolve(buffer, x.dtype, x.flags)
 
     def _read_range(self, first: TensorInfo, size: int) -> bytearray:
         """From the first byte of a tensor on."""
@@ -380,7 +384,29 @@ class Reader:
             dtype = x.dtype if x.dtype in _arrays.BITS else ""
             self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
-        return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        if x.strides is None or x.size <= x.span:
+            return self._make_array(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        if (framework or self._framework) == "bytes":  # of all of them
+            if x.size > max(x.span << 10, 1 << 20):
+                raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
+            return self._make_array(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        from ._torch_views import repeat, width_of
+
+        n = x.span // width_of(x.dtype)
+        return repeat(self._make_array(x, (n,), framework, device, lambda buffer: self._read_span(x, buffer)), x.shape, x.strides)
+
+    def _make_array(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
+        """LMC has no dtype of complex128: it is made of pairs."""
+        if x.dtype != "C128" or (framework or self._framework) == "bytes":
+            return self._make(x, shape, framework, device, fill)
+        pairs = copy.copy(x)
+        pairs.dtype = "F64"
+        array = self._make(pairs, (*shape, 2), framework, device, fill)
+        if hasattr(array, "as_strided"):
+            import torch
+
+            return torch.view_as_complex(array)
+        return array.view("complex128")[..., 0]
 
     def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
         framework = _arrays.framework_name(framework or self._framework or ("torch" if device is not None else None))
@@ -539,18 +565,18 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         x = self.info
-        if not _is_basic(index) or x.strides is not None:  # what the framework makes of it, from all of the tensor
+        if not _is_basic(index) or x.strides is not None or x.flags:  # what the framework makes of it, from all of the tensor
             whole = self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
             if isinstance(whole, bytearray):
                 raise UnsupportedError(f"{x.name!r}: such parts of it are for numpy and torch")
             return whole[index]
         self._reader._check_known(x)
         start, count, steps, keep = parse_index(index, x.shape)
-        if x.dtype not in _arrays.BITS:
+        bits = 128 if x.dtype == "C128" else _arrays.BITS.get(x.dtype)
+        if bits is None:
             if count != list(x.shape):
                 raise UnsupportedError(f"{x.name!r}: parts of it are not read: how large an element of {x.dtype} is, is not known")
             return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
-        bits = _arrays.BITS.get(x.dtype, 8)
         shape, begin, n = list(x.shape), start, count
         if bits < 8:  # rows of bytes; elements of less than one are not cut apart
             if not shape or n[-1] != shape[-1] or shape[-1] * bits % 8:
@@ -566,7 +592,7 @@ class Slice:
             reader._expect(x.file_number, x.offset + first, last - first)
             reader._object.read_box(x.file_number, x.offset, width, shape, begin, n, buffer, reader._what(x))
 
-        result = reader._make(x, box, self._framework, self._device, fill)
+        result = reader._make_array(x, box, self._framework, self._device, fill)
         if all(s == 1 for s in steps):
             return result
         if isinstance(result, bytearray):

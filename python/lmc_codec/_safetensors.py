@@ -6,11 +6,11 @@ import os
 
 from . import _arrays
 from ._base import first_bytes, is_safetensors, parse_safetensors
-from ._errors import LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError
+from ._errors import AmbiguousError, LimitError, LMCError, NotFoundError, NotLMCError, ReadError, TruncatedError, UnsupportedError
 from ._names import check_name
 from ._printable import printable
 from ._reader import Reader, Slice
-from ._writer import Writer, check_metadata
+from ._writer import Writer, check_metadata, count_own_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -326,7 +326,10 @@ def read_file(
     threads: int | None = None,
     progress: Callable[[int], Any] | None = None,
     storage_options: dict[str, Any] | None = None,
+    on_error: str = "raise",
 ) -> dict[str, Any]:
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")
     result, done = {}, 0
     with _open(source, framework, device, base=base, threads=threads, storage_options=storage_options) as reader:
         if isinstance(reader, _Safetensors):
@@ -338,13 +341,48 @@ def read_file(
             return result
         names = [name for name in reader.keys() if not reader._is_archive_part(name)]
         reader._expect_all()
-        for group in _group(map(reader.info, names)):
+        for group in _group(_find_all(reader, names, framework, on_error)):
             for x, array in zip(group, _get_together(reader, group, device)):
                 result[x.name] = array
                 done += x.size
                 if progress is not None:
                     progress(done)
     return result
+
+
+def _find_all(reader: Reader, names: list[str], framework: str, on_error: str) -> list[TensorInfo]:
+    """Before anything is read, so that nobody waits for what then fails for one of them."""
+    found, left = [], []
+    for name in names:
+        try:
+            found.append(_find(reader, name, framework))
+        except (AmbiguousError, LimitError, UnsupportedError, TypeError) as error:
+            if on_error == "raise":
+                raise type(error)(f"{error}; on_error='skip' leaves it out") from None
+            left.append(str(error))
+    if left:
+        import warnings
+
+        more = f"; and {len(left) - 10} more" if len(left) > 10 else ""
+        text = f"{reader.name or 'the file'}: left out: {'; '.join(left[:10])}{more}"
+        warnings.warn(printable(text), stacklevel=count_own_frames())
+    return found
+
+
+def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
+    """What can be given."""
+    x = reader.info(name)
+    reader._check_known(x)
+    dtype = "F64" if x.dtype == "C128" else x.dtype
+    if dtype not in _arrays.BITS:
+        raise TypeError(f"tensor {name!r} is of {printable(dtype)}, which no framework has (lmc_codec.open() gives its bytes)")
+    try:
+        _arrays.torch_dtype(dtype) if framework == "torch" else _arrays.numpy_dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"tensor {name!r}: {error}") from None
+    except ImportError:
+        pass  # that is said when it is made
+    return x
 
 
 SMALL, FAR, TOGETHER = 64 << 10, 4 << 10, 8 << 20
@@ -358,7 +396,8 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
             first, last = group[0], group[-1]
             gap = x.offset - last.offset - last.span
             is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
-            if not (is_near and max(last.span, x.span) <= SMALL) or x.strides or last.strides:
+            is_plain = x.strides is None and not x.flags and last.strides is None and not last.flags
+            if not (is_near and is_plain and max(last.span, x.span) <= SMALL):
                 yield group
                 group = []
         group.append(x)
@@ -384,7 +423,7 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
                 memoryview(buffer).cast("B")[:] = part
 
         reader._check_known(x)
-        yield reader._make(x, x.shape, None, device, fill)
+        yield reader._make_array(x, x.shape, None, device, fill)
 
 
 def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:

@@ -12,7 +12,7 @@ import zipfile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
     Read = Callable[[int, int], Any]  #: (offset, size) -> bytes of a file
@@ -66,19 +66,23 @@ _MAKERS = {f"torch._utils._rebuild_{x}" for x in ("tensor", "tensor_v2", "tensor
 _WRAPPERS = {f"torch._utils._rebuild_{x}" for x in ("parameter", "parameter_with_state")}
 
 
+def width_of(dtype: str) -> int:
+    return _WIDTHS.get(dtype, 1)
+
+
 class View:
     """A tensor: elements of `width` bytes from `offset` (in its file) on; strides in elements."""
 
-    __slots__ = ("name", "dtype", "width", "shape", "strides", "offset", "span", "is_flagged")
+    __slots__ = ("name", "dtype", "width", "shape", "strides", "offset", "span", "flags")
 
-    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], is_flagged: bool):
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], flags: Collection[str] = ()):
         self.name, self.dtype, self.shape, self.strides = name, dtype, shape, strides
-        self.width = _WIDTHS.get(dtype, 1)
+        self.width = width_of(dtype)
         self.offset = 0
         #: Bytes from the first to the last of its elements.
         self.span = 0 if 0 in shape else self.width * (1 + sum((n - 1) * s for n, s in zip(shape, strides)))
-        #: PyTorch has conjugated or negated it by a flag: its bytes are not its elements.
-        self.is_flagged = is_flagged
+        #: "conj", "neg": PyTorch has conjugated or negated it by a flag: its bytes are not its elements.
+        self.flags = flags
 
     @property
     def is_contiguous(self) -> bool:
@@ -310,9 +314,8 @@ def _make_view(name: str, arguments: Any) -> tuple[View, str, int] | None:
         return None
     if len(shape) != len(strides) or len(shape) > MAX_RANK:
         raise ValueError("a tensor does not lie within its storage")
-    flags = [x for x in arguments[6:8] if isinstance(x, Object)]
-    is_flagged = any(key in ("conj", "neg") and value for x in flags for key, value in x.pairs)
-    view = View(name, dtype, tuple(map(_count, shape)), tuple(map(_count, strides)), is_flagged)
+    flags = {key for x in arguments[6:8] if isinstance(x, Object) for key, value in x.pairs if key in ("conj", "neg") and value}
+    view = View(name, dtype, tuple(map(_count, shape)), tuple(map(_count, strides)), flags)
     return view, storage[2], _count(offset) * view.width
 
 
@@ -359,7 +362,7 @@ def find_views(read: Read, size: int, rows: Rows) -> list[View] | None:
 
 def is_listed(view: View, rows: Rows) -> bool:
     """As the index has it."""
-    return view.is_contiguous and not view.is_flagged and rows.get(view.name) == (view.dtype, view.shape)
+    return view.is_contiguous and not view.flags and rows.get(view.name) == (view.dtype, view.shape)
 
 
 def read_archive(read: Read, first: int, last: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
@@ -391,12 +394,10 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
         known[data] = list(_find_tensors(Machine().run(data)))
     storages: dict[str, tuple[int, int]] = {}
     views = []
-    for name, arguments in known[data]:
-        made = _make_view(name, arguments)
-        if made is None:
-            continue
-        view, key, offset = made
-        if is_listed(view, rows):
+    made = [x for x in (_make_view(name, arguments) for name, arguments in known[data]) if x is not None]
+    meeting = _find_meeting(made)
+    for view, key, offset in made:
+        if is_listed(view, rows) and view.name not in meeting:
             continue
         if key not in storages:
             storages[key] = _find_storage(file, members[f"{prefix}data/{key}"])
@@ -406,6 +407,17 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
         view.offset = first + begin + offset
         views.append(view)
     return start, views
+
+
+def _find_meeting(made: list[tuple[View, str, int]]) -> set[str]:
+    """Names that two tensors have: {"a": {"b.c": x}, "a.b": {"c": y}}."""
+    seen: dict[str, Any] = {}
+    meeting = set()
+    for view, key, offset in made:
+        place = key, offset, view.dtype, view.shape, view.strides, sorted(view.flags)
+        if seen.setdefault(view.name, place) != place:
+            meeting.add(view.name)
+    return meeting
 
 
 def _find_tensors(root: Any) -> Iterator[tuple[str, Any]]:
@@ -440,6 +452,29 @@ def _find_storage(file: _File, member: zipfile.ZipInfo) -> tuple[int, int]:
 
 
 # -- their elements --
+
+_FLIP = bytes(i ^ 0x80 for i in range(256))
+
+
+def resolve(buffer: Any, dtype: str, flags: Collection[str]) -> None:
+    """Conjugates and negates, as the flags say: by the signs, of which each is the first bit of the last byte."""
+    data = memoryview(buffer).cast("B")
+    width = _WIDTHS[dtype]
+    ends = [width - 1] if "neg" in flags else []
+    if dtype in ("C64", "C128"):  # the real part, and the other
+        ends = [width // 2 - 1] * ("neg" in flags) + [width - 1] * (("neg" in flags) != ("conj" in flags))
+    for end in ends:
+        data[end::width] = data[end::width].tobytes().translate(_FLIP)
+
+
+def repeat(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view of these elements, as PyTorch has it (expand): it takes no more memory."""
+    if hasattr(flat, "as_strided"):
+        return flat.as_strided(shape, strides)
+    from numpy.lib.stride_tricks import as_strided
+
+    return as_strided(flat, shape, [s * flat.itemsize for s in strides], writeable=False)  # which would change several at once
+
 
 
 def gather(span: Any, out: Any, width: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:

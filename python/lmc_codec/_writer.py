@@ -388,7 +388,7 @@ class Writer:
                 import warnings
 
                 text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
-                warnings.warn(printable(text), stacklevel=_count_own_frames())
+                warnings.warn(printable(text), stacklevel=count_own_frames())
             return identity
 
     def _check_base(self) -> None:
@@ -468,7 +468,7 @@ class _Step:
             self.lock.release()
 
 
-def _count_own_frames() -> int:
+def count_own_frames() -> int:
     """To whom a warning is: the first caller that is not of this package."""
     import sys
 

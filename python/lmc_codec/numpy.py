@@ -67,10 +67,20 @@ def load_file(
     threads: int | None = None,
     progress: Callable[[int], Any] | None = None,
     storage_options: dict[str, Any] | None = None,
+    on_error: str = "raise",
 ) -> dict[str, Any]:
-    """All arrays of an LMC file."""
+    """All arrays of an LMC file.
+
+    on_error: "skip" leaves out what numpy cannot have, or what two arrays are called, and says so in a UserWarning.
+    """
     return read_file(
-        filename, "numpy", base=base, threads=threads, progress=progress, storage_options=storage_options
+        filename,
+        "numpy",
+        base=base,
+        threads=threads,
+        progress=progress,
+        storage_options=storage_options,
+        on_error=on_error,
     )
 
 

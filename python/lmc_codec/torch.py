@@ -126,10 +126,21 @@ def load_file(
     threads: int | None = None,
     progress: Callable[[int], Any] | None = None,
     storage_options: dict[str, Any] | None = None,
+    on_error: str = "raise",
 ) -> dict[str, torch.Tensor]:
-    """All tensors of an LMC file, on that device; they go there by way of pinned memory."""
+    """All tensors of an LMC file, on that device; they go there by way of pinned memory.
+
+    on_error: "skip" leaves out what PyTorch cannot have, or what two tensors are called, and says so in a UserWarning.
+    """
     return read_file(
-        filename, "torch", device, base=base, threads=threads, progress=progress, storage_options=storage_options
+        filename,
+        "torch",
+        device,
+        base=base,
+        threads=threads,
+        progress=progress,
+        storage_options=storage_options,
+        on_error=on_error,
     )
 
 
