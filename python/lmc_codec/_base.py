@@ -16,7 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
+    from ._errors import NotLMCError
     from ._reader import Reader
+    from ._sources import Source
 
 MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
 
@@ -108,10 +110,40 @@ def first_bytes(source: Any, n: int) -> bytes:
         return b""
 
 
+#: How files of others begin, what they are, and what reads them.
+_OTHERS = (
+    (b"PK\3\4", "a zip archive, as torch.save() writes it", "torch.load()"),
+    (b"\x80", "a pickle, as torch.save() of before 1.6 writes it", "torch.load()"),
+    (b"GGUF", "a GGUF file", "llama.cpp"),
+    (b"\x93NUMPY", "a NumPy array", "numpy.load()"),
+    (b"\x89HDF", "an HDF5 file", "h5py"),
+)
+
+
+def name_other(source: Source) -> NotLMCError | None:
+    """The error for what is no LMC file but one of another kind, as its first bytes tell."""
+    argument, n = source.argument, 10
+    if isinstance(argument, int):
+        start = os.pread(argument, n, 0) if hasattr(os, "pread") else b""
+    else:
+        start = bytes(argument(0, min(n, source.size)) if callable(argument) else memoryview(argument).cast("B")[:n])
+    what, reads = next((x[1:] for x in _OTHERS if start.startswith(x[0])), ("", ""))
+    if starts_safetensors(start):
+        what, reads = "a safetensors file", "load_file() of lmc_codec.torch or lmc_codec.numpy"
+    if not what:
+        return None
+    name = source.name or "this"
+    makes = f", and `lmc {name}` makes {name}.lmc of it" if source.name and "://" not in name else ""
+    return _errors.NotLMCError(f"{name} is {what}, no LMC file: {reads} reads it{makes}")
+
+
+def starts_safetensors(start: bytes) -> bool:
+    return start[8:10] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:10].isspace())
+
+
 def is_safetensors(source: Any) -> bool:
     """Whether a path of this machine, a file or a buffer begins as a safetensors file does, and no LMC file."""
-    start = first_bytes(source, 10)
-    return start[8:] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:].isspace())
+    return starts_safetensors(first_bytes(source, 10))
 
 
 class Arrays:

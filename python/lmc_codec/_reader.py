@@ -6,8 +6,8 @@ import copy
 import os
 
 from . import _arrays, _lmc
-from ._base import find_files, take_base
-from ._errors import AmbiguousError, BaseError, LimitError, LMCError, NotFoundError, UnsupportedError, WrongBaseError
+from ._base import find_files, name_other, take_base
+from ._errors import AmbiguousError, BaseError, LimitError, LMCError, NotFoundError, NotLMCError, TruncatedError, UnsupportedError, WrongBaseError
 from ._printable import printable
 from ._sources import open_source
 from ._threads import count_threads
@@ -135,6 +135,10 @@ class Reader:
                     plain = _open_plain(self._source, max_index_size)
                     if plain is not None:
                         raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
+                if isinstance(error, (NotLMCError, TruncatedError)):
+                    other = name_other(self._source)
+                    if other is not None:
+                        raise other from None
                 if isinstance(error, LimitError):
                     raise _name_limit(error, self._source, max_index_size, max_total_size) from None
             finally:

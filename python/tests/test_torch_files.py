@@ -11,6 +11,7 @@ import zlib
 from collections import OrderedDict
 from types import SimpleNamespace
 
+import fsspec
 import lmc_codec
 import numpy as np
 import pytest
@@ -153,6 +154,31 @@ def make_odd():
     odd["huge"] = torch.randn(3, 1, generator=g).expand(3, 1 << 40)
     odd["windows"] = torch.arange(9.0).unfold(0, 4, 1)
     return odd
+
+
+def test_files_that_nobody_compressed(tmp_path, monkeypatch):
+    """What they are, and what reads them; from wherever they come."""
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": torch.ones(3)}, "a.pt")
+    torch.save({"a": torch.ones(3)}, "old.pt", _use_new_zipfile_serialization=False)
+    np.save("a.npy", np.ones(3))
+    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(100))
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
+    said = "is a zip archive, as torch.save.. writes it, no LMC file: torch.load.. reads it"
+    for name, what in (("a.pt", f"^a.pt {said}, and `lmc a.pt` makes a.pt.lmc of it"), ("old.pt", "old.pt is a pickle, .*: torch.load"),
+                       ("a.npy", "a.npy is a NumPy array, .*: numpy.load"), ("a.gguf", "GGUF"), ("tiny.gguf", "GGUF")):  # fmt: skip
+        for way in (load_file, lmc_codec.numpy.load_file, lmc_codec.open, lambda x: safe_open(x, "pt")):
+            with pytest.raises(lmc_codec.NotLMCError, match=what):
+                way(name)
+    with pytest.raises(lmc_codec.NotLMCError, match=f"^this {said}$"):
+        lmc_codec.open((tmp_path / "a.pt").read_bytes())
+    with fsspec.open("memory://a.pt", "wb") as file:
+        file.write((tmp_path / "a.pt").read_bytes())
+    with pytest.raises(lmc_codec.NotLMCError, match=f"^memory://a.pt {said}$"):
+        load_file("memory://a.pt")
+    (tmp_path / "x").write_bytes(b"something else " * 9)
+    with pytest.raises(lmc_codec.NotLMCError, match="x: no LMC file|x: .*LMC"):
+        load_file("x")
 
 
 def test_odd_tensors(tmp_path):
