@@ -6,7 +6,7 @@ import copy
 import os
 
 from . import _arrays, _lmc
-from ._base import find_files, name_other, take_base
+from ._base import AUTO, find_files, name_other, take_base
 from ._errors import AmbiguousError, BaseError, LimitError, LMCError, NotFoundError, NotLMCError, TruncatedError, UnsupportedError, WrongBaseError
 from ._printable import printable
 from ._sources import open_source
@@ -103,7 +103,7 @@ class Reader:
         limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
         self._how = (
             _lasting(source),
-            _lasting(base),
+            base if isinstance(base, str) and base == AUTO else _lasting(base),
             {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
@@ -113,6 +113,10 @@ class Reader:
         self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
         self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
+        if isinstance(base, str) and base == AUTO:
+            from ._chain import find_base
+
+            base = find_base(source, threads, storage_options, limits)
         self._has_base = base is not None
         self._is_read_whole = False
         base_object, bases, _ = take_base(base, threads)
@@ -687,7 +691,8 @@ def open(
     """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
 
     base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
-    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
+    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it
+    is found beside the file, by its identity, and so are the bases that it needs itself. threads: None is as many as there are, at most 8. framework: of results, "numpy" (the default), "torch" or
     "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for fsspec; for
     http: headers by name, or "headers", and "timeout" (30): seconds without a byte.
     """

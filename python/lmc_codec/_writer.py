@@ -11,7 +11,7 @@ from _thread import RLock
 from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._base import safetensors_rows, take_base
+from ._base import BASE_KEY, name_base, safetensors_rows, take_base
 from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._names import check_key, check_name, check_names, check_path
@@ -135,6 +135,9 @@ class Writer:
                 self._read_back if may_quantize else None,
                 self._path,
             )
+            name = name_base(base)
+            if name:
+                self._object.add_metadata(BASE_KEY, os.fsencode(name))
         except BaseException:
             self.abort()
             raise
