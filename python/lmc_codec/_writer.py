@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from ._policy import Row
+
 PIECE = 8 << 20
 
 
@@ -120,7 +122,7 @@ class Writer:
         refuse_url(target)
         self._check_target(target)
         sink = self._open(target, _capacity > 0)
-        may_quantize = bool(self._policy.rules)
+        may_quantize = self._policy.has_rules
         try:
             self._object = _lmc.Writer(
                 sink,
@@ -224,8 +226,11 @@ class Writer:
             tensors, at = [], len(header)
             number = self._n_files
             kept: list[tuple[str, Any]] = []
-            for (name, kind, shape, size) in rows:
-                quantizer, twin = self._quantizer(path, name, kind, shape, size, described[name].buffer, number, at, kept)
+            if self._policy.has_rules:
+                self._policy.look_at(path, rows)
+            for row in rows:
+                name, kind, shape, size = row
+                quantizer, twin = self._quantizer(path, row, described[name].buffer, number, at, kept)
                 tensors.append((name, kind, shape, at, size, quantizer, twin))
                 at += size
             self._begin(path, at, tensors)
@@ -237,14 +242,12 @@ class Writer:
                 self._policy.seconds[pair] = second
                 self._written.setdefault(number, []).append((second.offset, second.buffer))
 
-    def _quantizer(
-        self, path: str, name: str, dtype: str, shape: tuple[int, ...], size: int, buffer: Any, number: int, at: int, kept: Any
-    ) -> tuple[Any, Any]:
-        found = self._policy.find(path, name, dtype, shape, size) if self._policy.rules else None
+    def _quantizer(self, path: str, row: Row, buffer: Any, number: int, at: int, kept: Any) -> tuple[Any, Any]:
+        found = self._policy.find(path, row) if self._policy.has_rules else None
         if not found:
             return None, None
         rule, role, pair = found
-        quantizer, twin = self._policy.fit(name, rule, role, pair, dtype, shape, buffer)
+        quantizer, twin = self._policy.fit(rule, role, pair, row, buffer)
         if role == "v" and pair:
             from ._policy import Second
 
