@@ -47,7 +47,8 @@ lmc.h: $(wildcard tools/amalgamate.py src/lmc.h.in src/*.h src/*/*.h src/*/*.inl
 	else echo "warning: src/ looks newer than lmc.h, which stays as it is without Python 3.9"; fi
 
 # The command: an object for each file of cli/ and formats/, and lmc.o, which implements lmc.h and
-# takes nearly all of the time. Each object is made anew when its file, what that includes, or the flags change.
+# takes nearly all of the time. Each object is made anew when its file, what that includes, or the
+# flags change.
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
 FORMATS = $(wildcard formats/*.c)
 OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
