@@ -71,7 +71,7 @@ class Policy:
         """A quantizer, and the twin that it wants; (None, None) if the tensor is better kept."""
         name, dtype, shape, _ = row
         second = self.seconds.get(pair)
-        *options, has_second = self._object.quantizer_options(rule, role, dtype, shape, second is not None)
+        options, has_second = self._object.quantizer_options(rule, role, dtype, shape, second is not None)
         if not has_second:
             second = None
         quantizer = _lmc.Quantizer(

@@ -35,6 +35,10 @@ module_state *state_of(PyTypeObject *type);
 PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where,
                        PyObject *what);
 
+/* The same, with another text, a str. */
+PyObject *raise_explained(module_state *state, enum lmc_status status, PyObject *text,
+                          PyObject *where, PyObject *what);
+
 /* -- what files call things: of any bytes, which terminals might obey -- */
 
 /* A str; what is no UTF-8 in it as os.fsdecode() has it. */

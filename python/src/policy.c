@@ -165,7 +165,7 @@ static PyObject *policy_quantizer_options(PyObject *self, PyObject *args)
     }
     has_second = has_second && wants_second(&p->rules[number], role);
     set_quantizer_options(&options, &p->rules[number], role, &t, has_second);
-    return Py_BuildValue("iIidKN", (int)options.role, options.bits, (int)options.measure,
+    return Py_BuildValue("(iIidK)N", (int)options.role, options.bits, (int)options.measure,
                          options.bound, (unsigned long long)options.group,
                          PyBool_FromLong(has_second));
 }
