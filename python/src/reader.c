@@ -572,7 +572,8 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
     return status;
 }
 
-/* With the identity of the base, and what it was called when the delta was made, if that is said. */
+/* With the identity of the base, and what it was called when the delta was made, if that is said.
+ */
 static PyObject *raise_missing_base(reader_object *r, PyObject *what)
 {
     static const char digits[] = "0123456789abcdef";
