@@ -28,6 +28,7 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 #include "restore_wanted.h"
+#include "../../formats/pattern.h"
 
 /* A file or link that was made where nothing was. */
 struct fresh {
@@ -408,9 +409,12 @@ static int check_names(struct extraction *x)
     for (size_t i = 0; i < snapshot_info(x->archive.reader).n_files; i++)
         (void)matches_any(w, lmc_reader_get_file(x->archive.reader, i)->path);
     for (size_t i = 0; i < w->n; i++)
-        if (!w->is_used[i])
-            return fail(CODE_ERROR, x->archive.name, "has no file '%.300s'; 'lmc -l' lists them",
-                        w->patterns[i]);
+        if (!w->is_used[i]) {
+            const char *fault = find_pattern_fault(w->patterns[i], strlen(w->patterns[i]));
+            return fail(CODE_ERROR, x->archive.name,
+                        "has no file '%.300s'%s%s; 'lmc -l' lists them", w->patterns[i],
+                        fault ? ", which is no pattern: " : "", fault ? fault : "");
+        }
     return CODE_OK;
 }
 

@@ -82,6 +82,10 @@ class LimitError(LMCError):
     status, status_name = 8, "LMC_ERR_LIMIT"
 
 
+class SliceError(LMCError, IndexError):
+    """An index that the tensor does not have."""
+
+
 class CancelledError(LMCError):
     """A callback did not want to go on."""
 

@@ -7,7 +7,19 @@ import os
 
 from . import _arrays, _lmc
 from ._base import AUTO, find_files, name_other, take_base
-from ._errors import AmbiguousError, BaseError, LimitError, LMCError, NotFoundError, NotLMCError, TruncatedError, UnsupportedError, WrongBaseError
+from ._errors import (
+    AmbiguousError,
+    ArgumentError,
+    BaseError,
+    LimitError,
+    LMCError,
+    NotFoundError,
+    NotLMCError,
+    SliceError,
+    TruncatedError,
+    UnsupportedError,
+    WrongBaseError,
+)
 from ._printable import printable
 from ._sources import open_source
 from ._threads import count_threads
@@ -15,10 +27,16 @@ from ._threads import count_threads
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Collection, Iterator
-    from typing import Any
+    from typing import Any, TypeVar, overload
+
+    import torch
+    from numpy.typing import NDArray
 
     from ._dcp_views import Item
     from ._torch_views import View
+    from ._types import BytesName, Framework, NumpyName, TorchName
+
+    _Out = TypeVar("_Out")
 
 
 class Loss:
@@ -94,7 +112,7 @@ class Reader:
         *,
         base: Any = None,
         threads: int | None = None,
-        framework: str | None = None,
+        framework: Framework | None = None,
         max_index_size: int = 0,
         max_total_size: int = 0,
         storage_options: dict[str, Any] | None = None,
@@ -372,16 +390,40 @@ class Reader:
         self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
         return data
 
+    if TYPE_CHECKING:
+
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: TorchName, device: Any = None
+        ) -> torch.Tensor: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: NumpyName, device: None = None
+        ) -> NDArray[Any]: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: BytesName, device: None = None
+        ) -> bytearray: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: None = None, framework: None = None, device: Any = None
+        ) -> Any: ...
+        @overload
+        def get(
+            self, name: str, *, file: str | None = None, out: _Out, framework: Framework | None = None, device: Any = None
+        ) -> _Out: ...
+
     def get(
         self,
         name: str,
         *,
         file: str | None = None,
         out: Any = None,
-        framework: str | None = None,
+        framework: Framework | None = None,
         device: Any = None,
     ) -> Any:
-        """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned.
+        """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned. Without one it
+        is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
 
         out: an array of the tensor's dtype and its shape (or of one dimension), or a writable buffer of its size; pinned memory, for example.
         device: of torch; tensors go there by way of pinned memory.
@@ -403,7 +445,7 @@ class Reader:
         n = x.span // width_of(x.dtype)
         return repeat(self._make_array(x, (n,), framework, device, lambda buffer: self._read_span(x, buffer)), x.shape, x.strides)
 
-    def _make_array(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
+    def _make_array(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
         """LMC has no dtype of complex128: it is made of pairs."""
         if x.dtype != "C128" or (framework or self._framework) == "bytes":
             return self._make(x, shape, framework, device, fill)
@@ -416,19 +458,25 @@ class Reader:
             return torch.view_as_complex(array)
         return array.view("complex128")[..., 0]
 
-    def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: str | None, device: Any, fill: Any) -> Any:
-        framework = _arrays.framework_name(framework or self._framework or ("torch" if device is not None else None))
+    def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
+        framework = framework or self._framework or ("torch" if device is not None else None)
+        framework = _arrays.choose_framework(x.dtype) if framework is None else _arrays.framework_name(framework)
         if framework != "bytes" and x.dtype not in _arrays.BITS:
             raise TypeError(f"{self._what(x)} is of {printable(x.dtype)}, which no framework has: ask for framework='bytes'")
         if device is not None and framework != "torch":
             raise ValueError("device is for framework='torch'")
         far = device is not None and _arrays.needs_copy(device)
         dtype, shape = (x.dtype, shape) if x.dtype in _arrays.BITS else ("", (x.size,))
-        array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
+        try:
+            array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
+        except ImportError:
+            if self.base_identity and not self._has_base:  # which is said first: who has the base then knows
+                fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
+            raise
         fill(buffer)
         return _arrays.to_device(array, device) if far else array
 
-    def get_slice(self, name: str, *, file: str | None = None, framework: str | None = None, device: Any = None) -> Slice:
+    def get_slice(self, name: str, *, file: str | None = None, framework: Framework | None = None, device: Any = None) -> Slice:
         """A tensor of which parts are read by indexing it: `r.get_slice("w")[10:20, :]`."""
         return Slice(self, self.info(name, file=file), framework, device)
 
@@ -554,7 +602,7 @@ class Slice:
 
     __slots__ = ("_reader", "info", "_framework", "_device")
 
-    def __init__(self, reader: Reader, info: TensorInfo, framework: str | None, device: Any):
+    def __init__(self, reader: Reader, info: TensorInfo, framework: Framework | None, device: Any):
         self._reader, self.info, self._framework, self._device = reader, info, framework, device
 
     @property
@@ -577,7 +625,10 @@ class Slice:
             whole = self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
             if isinstance(whole, bytearray):
                 raise UnsupportedError(f"{x.name!r}: such parts of it are for numpy and torch")
-            return whole[index]
+            try:
+                return whole[index]
+            except IndexError as error:
+                raise SliceError(str(error)) from None
         self._reader._check_known(x)
         start, count, steps, keep = parse_index(index, x.shape)
         bits = 128 if x.dtype == "C128" else _arrays.BITS.get(x.dtype)
@@ -631,10 +682,10 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
     items = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, x in enumerate(items) if x is Ellipsis]
     if len(dots) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
+        raise SliceError("an index can only have a single ellipsis ('...')")
     missing = len(shape) - (len(items) - len(dots))
     if missing < 0:
-        raise IndexError(f"{len(items) - len(dots)} indices for a tensor of {len(shape)} dimensions")
+        raise SliceError(f"{len(items) - len(dots)} indices for a tensor of {len(shape)} dimensions")
     at = dots[0] if dots else len(items)
     items[at : at + len(dots)] = [slice(None)] * missing
     start, count, steps, keep = [], [], [], []
@@ -642,7 +693,7 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
         if isinstance(x, slice):
             first, last, step = x.indices(n)
             if step < 0:
-                raise ValueError("a slice's step must be positive")
+                raise ArgumentError("a slice's step must be positive")
             m = max(last - first, 0)
             if m:
                 m = (m - 1) // step * step + 1
@@ -650,7 +701,7 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
         else:
             first, m, step = x.__index__(), 1, 1
             if not -n <= first < n:
-                raise IndexError(f"index {first} is out of bounds for dimension {i} of size {n}")
+                raise SliceError(f"index {first} is out of bounds for dimension {i} of size {n}")
             first += n if first < 0 else 0
             keep.append(False)
         start.append(first if m else 0)
@@ -683,7 +734,7 @@ def open(
     *,
     base: Any = None,
     threads: int | None = None,
-    framework: str | None = None,
+    framework: Framework | None = None,
     max_index_size: int = 0,
     max_total_size: int = 0,
     storage_options: dict[str, Any] | None = None,
