@@ -394,10 +394,13 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
         known[data] = list(_find_tensors(Machine().run(data)))
     storages: dict[str, tuple[int, int]] = {}
     views = []
-    made = [x for x in (_make_view(name, arguments) for name, arguments in known[data]) if x is not None]
-    meeting = _find_meeting(made)
-    for view, key, offset in made:
-        if is_listed(view, rows) and view.name not in meeting:
+    meeting = _find_meeting(known[data])
+    for name, arguments in known[data]:
+        made = _make_view(name, arguments)
+        if made is None:
+            continue
+        view, key, offset = made
+        if is_listed(view, rows) and name not in meeting:
             continue
         if key not in storages:
             storages[key] = _find_storage(file, members[f"{prefix}data/{key}"])
@@ -409,14 +412,20 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
     return start, views
 
 
-def _find_meeting(made: list[tuple[View, str, int]]) -> set[str]:
+def _find_meeting(tensors: list[tuple[str, Any]]) -> set[str]:
     """Names that two tensors have: {"a": {"b.c": x}, "a.b": {"c": y}}."""
-    seen: dict[str, Any] = {}
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for name, _ in tensors:
+        (twice if name in seen else seen).add(name)
+    places: dict[str, Any] = {}
     meeting = set()
-    for view, key, offset in made:
-        place = key, offset, view.dtype, view.shape, view.strides, sorted(view.flags)
-        if seen.setdefault(view.name, place) != place:
-            meeting.add(view.name)
+    for made in (_make_view(name, arguments) for name, arguments in tensors if name in twice):
+        if made is not None:
+            view, *place = made
+            place += view.dtype, view.shape, view.strides, sorted(view.flags)
+            if places.setdefault(view.name, place) != place:
+                meeting.add(view.name)
     return meeting
 
 
