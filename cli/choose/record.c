@@ -82,8 +82,7 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     begin_json(&w, NULL, '{');
     begin_json(&w, "rules", '[');
     for (size_t i = 0; i < policy->n_rules; i++)
-        put_json(&w, NULL,
-                 make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
+        put_json(&w, NULL, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
     end_json(&w, ']');
     begin_json(&w, "tensors", '[');
     for (size_t i = 0; i < m->n; i++)

@@ -1,8 +1,8 @@
 /* json.h - JSON, made so that names that are not UTF-8, and large numbers, survive
  * SPDX-License-Identifier: MIT
  *
- * Lists that are as long as a snapshot wants are written entry by entry: a tree of all of them would
- * take tens of times the file. Only a single entry is ever a tree:
+ * Lists that are as long as a snapshot wants are written entry by entry: a tree of all of them
+ * would take tens of times the file. Only a single entry is ever a tree:
  *
  *   init_json_writer -> begin_json '{', put_json..., end_json '}' -> finish_json
  *

@@ -216,7 +216,8 @@ static int is_undamaged(const struct salvage *s)
            d->n_sections == 0;
 }
 
-/* -- salvage.json: the lists go to a scratch file, as what stands before them is known at the end -- */
+/* -- salvage.json: the lists go to a scratch file, as what stands before them is known at the end
+ * -- */
 
 static int write_to_scratch(void *user, const void *data, size_t size)
 {

@@ -30,7 +30,7 @@ struct salvage {
     lmc_damage damage;
     int scratch;             /* a file without a name, with the lists of salvage.json */
     struct json_writer list; /* which writes there */
-    struct loss *losses; /* of the file at hand */
+    struct loss *losses;     /* of the file at hand */
     size_t n_losses, room;
     uint64_t got; /* bytes of it */
     uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
@@ -45,7 +45,8 @@ const char *name_loss(enum lmc_status status);
 int begin_report(struct salvage *s);
 void begin_unplaced(struct salvage *s);
 
-/* where: the name of what was recovered of a file, below the output; NULL: nothing was. To be freed. */
+/* where: the name of what was recovered of a file, below the output; NULL: nothing was. To be
+ * freed. */
 void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                  const char *where);
 
