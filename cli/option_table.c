@@ -284,7 +284,8 @@ const struct option options[] = {
      1, NULL, NULL},
     {'k', "keep", FLAG, ALL, AT(remove_source), 0, NULL, NULL},
 
-    {0, "max-files", COUNT, MAKERS, AT(common.max_files), 1, NULL, "a number of files"},
+    {0, "max-files", COUNT, MAKERS | PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.max_files),
+     1, NULL, "a number of files"},
     {0, "max-depth", COUNT, MAKERS, AT(common.max_depth), 1, NULL, "a number of levels"},
 
     {0, "base", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},

@@ -13,6 +13,11 @@ const char *file_of_output(const struct common *o)
     return o->output && !is_dash(o->output) ? o->output : NULL;
 }
 
+uint64_t most_files(const struct common *o)
+{
+    return o->max_files ? o->max_files : DEFAULT_MAX_FILES;
+}
+
 int wants_narrow_tables(const struct common *o)
 {
     const size_t columns = isatty(STDOUT_FILENO) ? count_columns(STDOUT_FILENO) : 0;

@@ -138,7 +138,7 @@ static void look_through_view(struct source *s, const struct common *o)
     const char *name = base_name(s->name);
     struct view v;
     enum container_result result;
-    v.size = s->size;
+    v.size = v.weight = s->size;
     v.read = read_view_of_source;
     v.user = s;
     result = container_parse_view(c, &v, name,
@@ -202,7 +202,7 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
 
 int list_sources(struct listing *l, const char *root, const struct common *o)
 {
-    int code = list_tree(l, root, o->links);
+    int code = list_tree(l, root, o->links, most_files(o));
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
             l->others[i]);

@@ -431,84 +431,128 @@ static int copy_whole_file(struct extract *e, struct output *out)
 
 /* -- a safetensors file of some tensors -- */
 
-/* The header: eight bytes of size, JSON, and spaces so that the data are aligned. To be freed. */
-static int make_safetensors_header(struct extract *e, const struct chosen *list, size_t n,
-                                   const struct cat_options *options, char **header, size_t *size)
+/* What --f32 widens the elements of the tensor from, in bytes; 0: they stay. */
+static unsigned widened_width(const lmc_tensor *t, const struct cat_options *options)
 {
-    json_t *object = (json_t *)check_memory(json_object()),
-           *metadata = (json_t *)check_memory(json_object());
-    uint64_t at = 0;
+    return options->f32 ? widen_width(lmc_dtype_find(t->dtype)) : 0;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Whether safetensors can hold them. */
+static int check_chosen(const struct archive *a, const struct chosen *list, size_t n)
+{
+    const char **names = (const char **)resize(NULL, n, sizeof *names);
     int code = CODE_OK;
-    char *text;
-    set_json(metadata, "format", json_string("pt"));
-    set_json(object, "__metadata__", metadata);
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        const lmc_tensor *t = e->tensor = tensor_of_chosen(&list[i]);
-        json_t *entry, *shape, *offsets, *name = json_string(t->name);
-        uint64_t end = t->size;
-        if (!name) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
-        else if (json_object_get(object, t->name))
-            code = fail_lookup(e->archive, LMC_ERR_AMBIGUOUS, t->name, NULL);
-        json_decref(name);
-        if (code == CODE_OK && lmc_dtype_find(t->dtype) == LMC_AUTO)
+        const lmc_tensor *const t = tensor_of_chosen(&list[i]);
+        json_t *const text = json_string(t->name);
+        names[i] = t->name;
+        if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
+        else if (lmc_dtype_find(t->dtype) == LMC_AUTO)
             code = fail(CODE_ERROR, t->name,
                         "has the dtype %s, which safetensors has not; name the tensors that you "
                         "want, without it",
                         t->dtype);
-        if (code == CODE_OK && options->f32 && widen_width(lmc_dtype_find(t->dtype)))
-            code = plan_widening(e, options);
-        else e->widened = LMC_AUTO;
-        if (code != CODE_OK) break;
-        if (e->widened != LMC_AUTO) end = t->size / widen_width(e->widened) * 4;
-        entry = (json_t *)check_memory(json_object());
-        shape = (json_t *)check_memory(json_array());
-        offsets = (json_t *)check_memory(json_array());
+        json_decref(text);
+    }
+    if (code == CODE_OK) qsort((void *)names, n, sizeof *names, compare_texts);
+    for (size_t i = 1; i < n && code == CODE_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            code = fail_lookup(a, LMC_ERR_AMBIGUOUS, names[i], NULL);
+    free((void *)names);
+    return code;
+}
+
+static void put_safetensors_header(struct json_writer *w, const struct chosen *list, size_t n,
+                                   const struct cat_options *options)
+{
+    uint64_t at = 0;
+    json_t *metadata = (json_t *)check_memory(json_object());
+    set_json(metadata, "format", json_string("pt"));
+    begin_json(w, NULL, '{');
+    put_json(w, "__metadata__", metadata);
+    for (size_t i = 0; i < n; i++) {
+        const lmc_tensor *const t = tensor_of_chosen(&list[i]);
+        const unsigned width = widened_width(t, options);
+        json_t *entry = (json_t *)check_memory(json_object()),
+               *shape = (json_t *)check_memory(json_array()),
+               *offsets = (json_t *)check_memory(json_array());
         for (unsigned k = 0; k < t->rank; k++)
             json_array_append_new(shape, make_json_number(t->shape[k]));
         json_array_append_new(offsets, make_json_number(at));
-        json_array_append_new(offsets, make_json_number(at += end));
-        set_json(entry, "dtype", json_string(e->widened != LMC_AUTO ? "F32" : t->dtype));
+        at += width ? t->size / width * 4 : t->size;
+        json_array_append_new(offsets, make_json_number(at));
+        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
         set_json(entry, "shape", shape);
         set_json(entry, "data_offsets", offsets);
-        set_json(object, t->name, entry);
+        put_json(w, t->name, entry);
     }
-    text = (char *)check_memory(json_dumps(object, JSON_COMPACT));
-    json_decref(object);
-    *size = 8 + (strlen(text) + 7) / 8 * 8;
-    *header = (char *)resize(NULL, *size, 1);
-    memset(*header, ' ', *size);
-    for (unsigned i = 0; i < 8; i++) (*header)[i] = (char)((uint64_t)(*size - 8) >> 8 * i & 255);
-    memcpy(*header + 8, text, strlen(text));
-    free(text);
-    return code;
+    end_json(w, '}');
+    (void)finish_json(w);
+}
+
+static int count_bytes(void *user, const void *data, size_t size)
+{
+    (void)data;
+    *(uint64_t *)user += size;
+    return 0;
+}
+
+static int write_to_output(void *user, const void *data, size_t size)
+{
+    return write_output((struct output *)user, data, size);
+}
+
+/* Eight bytes of size, JSON, and spaces so that the data are aligned. The JSON is made twice: to
+ * know its size, and to write it. */
+static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
+                                    const struct cat_options *options)
+{
+    struct json_writer w;
+    uint64_t size = 0;
+    unsigned char head[8];
+    unsigned padding;
+    int error;
+    init_json_writer(&w, count_bytes, &size, JSON_COMPACT);
+    put_safetensors_header(&w, list, n, options);
+    padding = (unsigned)(-size & 7);
+    for (unsigned i = 0; i < 8; i++) head[i] = (unsigned char)((size + padding) >> 8 * i & 255);
+    error = write_output(out, head, sizeof head);
+    init_json_writer(&w, write_to_output, out, JSON_COMPACT);
+    if (!error) put_safetensors_header(&w, list, n, options);
+    if (!error) error = w.error;
+    if (!error) error = write_output(out, "       ", padding);
+    if (error) return fail_output(out, error);
+    progress_add(8 + size + padding);
+    return CODE_OK;
 }
 
 static int cat_safetensors(struct extract *e, struct output *out, char *const *names, size_t n,
                            const struct cat_options *options)
 {
     struct choice_of_tensors c;
-    size_t size = 0;
-    char *header = NULL;
     uint64_t total = 0;
     int code = choose_tensors(&c, e->archive, names, n, options->file);
-    if (code == CODE_OK) code = make_safetensors_header(e, c.list, c.n, options, &header, &size);
+    if (code == CODE_OK) code = check_chosen(e->archive, c.list, c.n);
     if (code == CODE_OK) code = open_cat_output(e, out, options);
     for (size_t i = 0; i < c.n; i++) total += tensor_of_chosen(&c.list[i])->size;
     progress_start(e->archive->name, total);
-    if (code == CODE_OK) code = write_part(out, header, size);
+    if (code == CODE_OK) code = write_safetensors_header(out, c.list, c.n, options);
     for (size_t i = 0; i < c.n && code == CODE_OK; i++) {
         e->file = c.list[i].file;
         e->tensor = tensor_of_chosen(&c.list[i]);
         e->view = c.list[i].view;
         e->widened = LMC_AUTO;
-        if (options->f32 && widen_width(lmc_dtype_find(e->tensor->dtype)))
-            code = plan_widening(e, options);
+        if (widened_width(e->tensor, options)) code = plan_widening(e, options);
         if (code == CODE_OK) code = parse_slice(&e->slice, "]", e->tensor);
         if (code == CODE_OK) code = plan_cat(e, 0);
         if (code == CODE_OK) code = copy_pieces(e, out);
     }
     e->view = NULL;
-    free(header);
     free_choice(&c, e->archive);
     return code;
 }

@@ -478,7 +478,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)resize(NULL, n_files, 1);
         memset(x.is_done, 0, n_files);
-        x.made.max_entries = o->max_files ? o->max_files : DEFAULT_MAX_FILES;
+        x.made.max_entries = most_files(o);
         x.made.max_depth = o->max_depth ? (size_t)o->max_depth : DEFAULT_MAX_DEPTH;
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, x.made.max_entries);

@@ -160,6 +160,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
 static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
+    begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
         lmc_file file;
         char name[64];
@@ -172,7 +173,7 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         set_json_number(entry, "size", range->size);
         set_json(entry, "state",
                  json_string(range->status == LMC_OK ? "intact" : name_loss(range->status)));
-        if (json_array_append_new(s->unplaced, entry) != 0) check_memory(NULL);
+        put_json(&s->list, NULL, entry);
         s->n_unplaced++;
         if (range->status == LMC_OK) {
             char *path = join_path("unplaced", name);
@@ -298,12 +299,13 @@ static void salvage_links(struct salvage *s)
 static int run_salvage(struct salvage *s)
 {
     lmc_salvage_range range;
-    int is_end = 0, code = CODE_OK;
+    int is_end = 0, code;
     if (!s->json && s->o->verbosity > 0) {
         print_name(s->archive.name);
         printf(":\n");
     }
     progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
+    code = begin_report(s);
     if (code == CODE_OK) code = next_range(s, &range, &is_end);
     if (code == CODE_OK && is_end && snapshot_info(s->archive.reader).n_files == 0)
         code = fail(CODE_CORRUPT, s->archive.name,
@@ -341,9 +343,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     o->bases->is_partial = 1;
     s.json = options->json;
     init_tree(&s.tree, target, o);
-    s.report = (json_t *)check_memory(json_object());
-    s.files = (json_t *)check_memory(json_array());
-    s.unplaced = (json_t *)check_memory(json_array());
+    s.scratch = -1;
     code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
@@ -358,9 +358,7 @@ int salvage_file(const char *path, const struct salvage_options *options)
     if (s.salvage) s.archive.reader = NULL; /* the salvage's */
     lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
-    json_decref(s.report);
-    json_decref(s.files);
-    json_decref(s.unplaced);
+    if (s.scratch >= 0) close(s.scratch);
     free(s.losses);
     free_tree(&s.tree);
     free(target);

@@ -254,12 +254,16 @@ class Reader:
 
     def _count_views(self, views: list[View]) -> None:
         """Those of all files are kept, and each may have names that its file does not have so often."""
-        from ._torch_views import MAX_NAMES
+        from ._torch_views import max_names
 
         n_bytes = sum(len(x.name) + 100 for x in views)
-        if self._n_view_bytes + n_bytes > MAX_NAMES:
+        if self._n_view_bytes + n_bytes > max_names(self._source.size):
             raise ValueError("with those of other files they are too many, or their names too long")
         self._n_view_bytes += n_bytes
+
+    def _weight(self, file: FileInfo) -> int:
+        """What its views are allowed to take is in proportion to this: a delta is small, and its base is not."""
+        return self._source.size if self.base_identity is None else file.size
 
     def _read_views(self, file: FileInfo) -> list[View]:
         from ._torch_views import find_views
@@ -268,7 +272,7 @@ class Reader:
             return self._read_file(file, offset, size)
 
         if not file.path.endswith(".distcp"):
-            views = find_views(read, file.size, {x.name: (x.dtype, x.shape) for x in file.tensors})
+            views = find_views(read, file.size, {x.name: (x.dtype, x.shape) for x in file.tensors}, self._weight(file))
             if views is not None:
                 return views
         from ._dcp_views import find_item_views
@@ -276,7 +280,7 @@ class Reader:
         directory, slash, name = file.path.rpartition("/")
         items = self._items_of(f"{directory}{slash}.metadata")
         views, self._replaced[file.number] = find_item_views(
-            read, file.size, file.tensors, None if items is None else items.get(name)
+            read, file.size, file.tensors, None if items is None else items.get(name), self._weight(file)
         )
         return views
 
@@ -284,9 +288,15 @@ class Reader:
         """What the .metadata of torch.distributed.checkpoint tells of the files beside it; None: it is not there."""
         if metadata not in self._items:
             from ._dcp_views import parse_metadata
+            from ._torch_views import max_pickle
 
             file = next((x for x in self.files if x.path == metadata), None)
-            self._items[metadata] = None if file is None else parse_metadata(bytes(self._read_file(file, 0, file.size)))
+            if file is None:
+                self._items[metadata] = None
+            else:
+                weight = self._weight(file)  # one byte more than allowed is too large
+                data = bytes(self._read_file(file, 0, min(file.size, max_pickle(weight) + 1)))
+                self._items[metadata] = parse_metadata(data, weight)
         return self._items[metadata]
 
     def _read_file(self, file: FileInfo, offset: int, size: int) -> bytearray:

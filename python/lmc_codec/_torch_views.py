@@ -70,6 +70,21 @@ def width_of(dtype: str) -> int:
     return _WIDTHS.get(dtype, 1)
 
 
+# Each for a file of so many bytes, as it lies on the disk: compressed, a small one can repeat itself for long.
+
+
+def max_pickle(weight: int) -> int:
+    return min(MAX_PICKLE, (4 << 20) + weight)
+
+
+def max_opcodes(weight: int) -> int:
+    return (1 << 20) + weight // 2
+
+
+def max_names(weight: int) -> int:
+    return min(MAX_NAMES, (8 << 20) + 2 * weight)
+
+
 class View:
     """A tensor: elements of `width` bytes from `offset` (in its file) on; strides in elements."""
 
@@ -108,6 +123,8 @@ class _Storage:
 
 class Object:
     """A dict, or what a call has made: keys and values, a state."""
+
+    __slots__ = ("function", "arguments", "pairs", "state")
 
     def __init__(self, function: Any = None, arguments: Any = None):
         self.function, self.arguments = function, arguments
@@ -153,9 +170,13 @@ class Machine:
         elif isinstance(top, Object):
             top.pairs += ((_OTHER, x) for x in items)
 
-    def run(self, data: bytes) -> Any:
+    def run(self, data: bytes, weight: int) -> Any:
         arg: Any
+        left = max_opcodes(weight)
         for op, arg, _ in pickletools.genops(data):
+            left -= 1
+            if left < 0:
+                raise ValueError("it says too much for the size of its file")
             name = op.name
             if name == "STOP":
                 return self.stack.pop()
@@ -351,12 +372,12 @@ class _File(io.RawIOBase):
         return data
 
 
-def find_views(read: Read, size: int, rows: Rows) -> list[View] | None:
+def find_views(read: Read, size: int, rows: Rows, weight: int | None = None) -> list[View] | None:
     """What a file of torch.save() has beside the tensors that the index lists and instead of them. None: it has others
-    before its last archive, as a .distcp file has. Raises ValueError if the file is not understood."""
+    before its last archive, as a .distcp file has. weight: bytes on the disk that it was read from; None: its own. Raises ValueError if the file is not understood."""
     if bytes(read(0, 4)) != MAGIC:
         return []
-    start, views = read_archive(read, 0, size, rows, {}) or (0, [])
+    start, views = read_archive(read, 0, size, rows, {}, weight) or (0, [])
     return views if start == 0 else None
 
 
@@ -365,17 +386,19 @@ def is_listed(view: View, rows: Rows) -> bool:
     return view.is_contiguous and not view.flags and rows.get(view.name) == (view.dtype, view.shape)
 
 
-def read_archive(read: Read, first: int, last: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
+def read_archive(
+    read: Read, first: int, last: int, rows: Rows, known: Known, weight: int | None = None
+) -> tuple[int, list[View]] | None:
     """Where the archive begins that ends at `last`, and not before `first`; its tensors but those of `rows`, with their
     places in the file. None: torch.save() has not written it, or on a machine whose numbers are big-endian. known: what
     was found in pickles before."""
     try:
-        return _read_archive(_File(lambda at, n: read(first + at, n), last - first), first, rows, known)
+        return _read_archive(_File(lambda at, n: read(first + at, n), last - first), first, rows, known, last - first if weight is None else weight)
     except (zipfile.BadZipFile, NotImplementedError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[int, list[View]] | None:
+def _read_archive(file: _File, first: int, rows: Rows, known: Known, weight: int) -> tuple[int, list[View]] | None:
     archive = zipfile.ZipFile(file)
     members = {x.filename: x for x in archive.infolist()}
     pickles = [x for x in archive.infolist() if x.filename.rpartition("/")[2] == "data.pkl"]
@@ -389,9 +412,9 @@ def _read_archive(file: _File, first: int, rows: Rows, known: Known) -> tuple[in
     order = members.get(f"{prefix}byteorder")
     if order is not None and _read_member(file, order) != b"little":
         return None  # and all of it is listed as bytes
-    data = _read_member(file, pickles[0])
+    data = _read_member(file, pickles[0], max_pickle(weight))
     if data not in known:
-        known[data] = list(_find_tensors(Machine().run(data)))
+        known[data] = list(_find_tensors(Machine().run(data, weight), weight))
     storages: dict[str, tuple[int, int]] = {}
     views = []
     meeting = _find_meeting(known[data])
@@ -429,19 +452,24 @@ def _find_meeting(tensors: list[tuple[str, Any]]) -> set[str]:
     return meeting
 
 
-def _find_tensors(root: Any) -> Iterator[tuple[str, Any]]:
+def _find_tensors(root: Any, weight: int) -> Iterator[tuple[str, Any]]:
+    """One that stands under a name several times stands there once."""
     n_bytes = 0
+    known: set[tuple[str, int]] = set()
     for name, arguments in _walk(root):
+        if (name, id(arguments)) in known:  # the pickle's objects stay: no other gets the number
+            continue
+        known.add((name, id(arguments)))
         n_bytes += len(name) + 100
-        if n_bytes > MAX_NAMES:
-            raise ValueError("it has too many tensors")
+        if n_bytes > max_names(weight):
+            raise ValueError("it has too many tensors for the size of its file, or their names are too long")
         yield name, arguments
 
 
-def _read_member(file: _File, member: zipfile.ZipInfo) -> bytes:
+def _read_member(file: _File, member: zipfile.ZipInfo, most: int = MAX_PICKLE) -> bytes:
     """As PyTorch writes it: zipfile would go on to what is compressed or encrypted. The LMC file has checksums; CRC-32 is
     none in files written after torch.serialization.set_crc32_options(False)."""
-    if member.compress_type != zipfile.ZIP_STORED or member.file_size > MAX_PICKLE:
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > most:
         raise ValueError(f"its {member.filename.rpartition('/')[2]} is compressed or too large")
     begin, size = _find_storage(file, member)
     file.seek(begin)
